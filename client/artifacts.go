@@ -28,13 +28,13 @@ func (c *Client) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (
 	case u.Length != u.Size:
 		req.contentRange = fmt.Sprintf("bytes %d-%d/%d", u.Offset, u.Offset+u.Length-1, u.Size)
 	}
-	resp, err := c.send(ctx, req)
+	resp, at, err := c.send(ctx, req)
 	if err != nil {
-		return nil, plainly(c.unreachable(ctx, err, answerTimeout))
+		return nil, plainly(c.unreachable(ctx, at, err, answerTimeout))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusAccepted {
-		return nil, plainly(c.refused(resp))
+		return nil, plainly(c.refused(at, resp))
 	}
 	s := new(operate.ArtifactState)
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(s); err != nil {
@@ -83,13 +83,13 @@ func (r *remoteArtifact) request() error {
 	if r.at > 0 {
 		req.byteRange, want = fmt.Sprintf("bytes=%d-", r.at), http.StatusPartialContent
 	}
-	resp, err := r.client.send(r.ctx, req)
+	resp, at, err := r.client.send(r.ctx, req)
 	if err != nil {
-		return plainly(r.client.unreachable(r.ctx, err, answerTimeout))
+		return plainly(r.client.unreachable(r.ctx, at, err, answerTimeout))
 	}
 	if resp.StatusCode != want {
 		defer resp.Body.Close()
-		return plainly(r.client.refused(resp))
+		return plainly(r.client.refused(at, resp))
 	}
 	r.answer = resp
 	return nil

@@ -27,7 +27,7 @@ func (c *Client) PreviewBulk(ctx context.Context, r operate.BulkRequest) (*opera
 		return nil, err
 	}
 	if p.Count == nil {
-		return nil, perdure.Refuse(perdure.CodeUnavailable, "%s did not answer with a preview: it may have started the bulk act", c.shown)
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "%s did not answer with a preview: it may have started the bulk act", c.at().shown)
 	}
 	return &operate.BulkPreview{Count: *p.Count, Samples: p.Samples, Refused: p.Refused, Unchanged: p.Unchanged}, nil
 }

@@ -4,6 +4,9 @@
 //	c, err := client.New("http://127.0.0.1:7420", client.Author("anna"))
 //	job, created, err := c.Submit(ctx, body, "application/yaml")
 //
+// New takes the URLs of several nodes of one grid, divided by commas. Calls go to the first of them. If that cannot be
+// reached, does not answer or answers 503, calls go to the next one, and stay there until that fails, too.
+//
 // A Client is a perdure.Service and a protocol.Server: what is written for a node works with a Client too. Its methods
 // submit jobs, read them and act on them. Serve carries agents: it claims runs at the server and executes them in this
 // process.
@@ -13,7 +16,8 @@
 //   - The server cannot be reached, or does not answer: *perdure.Error with perdure.CodeUnavailable. A call that reads is
 //     tried three times. A call that waits for a job or follows it is continued for a minute (see Patience). A call that
 //     changes something is not repeated, because the server may have carried it out; Submit with a key, and an act, are
-//     safe to repeat.
+//     safe to repeat. If there are several servers, and no connection to one of them can be made, each call goes to the
+//     next one at once.
 //   - The server is too busy (429): nothing of the call was carried out. It is repeated for a minute (see BusyPatience),
 //     after the time that the server asks for and a random pause. SubmitAll is repeated only if all of its jobs were
 //     refused; if some were accepted, each job has its own answer.
@@ -33,8 +37,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -55,10 +61,10 @@ const (
 	idleConns      = 64 // claims, reports and heartbeats of many agents are in progress at the same time
 )
 
-// Client calls one server. It may be used by many goroutines.
+// Client calls a server, or several nodes of one grid. It may be used by many goroutines.
 type Client struct {
-	base         string // without a slash at its end
-	shown        string // base without a password
+	servers      []server
+	current      atomic.Int32 // index of the server that is called
 	http         *http.Client
 	author       string
 	token        func() (string, error)
@@ -76,7 +82,8 @@ type Option func(*Client)
 // Author sets the author of acts that do not name one. The history of a job shows it.
 func Author(name string) Option { return func(c *Client) { c.author = name } }
 
-// Token sets the token of each call (perdure tokens create). It is not sent to another server: redirects are not followed.
+// Token sets the token of each call (perdure tokens create). It is sent only to the servers that New was given: redirects
+// are not followed.
 func Token(token string) Option {
 	return func(c *Client) { c.token = func() (string, error) { return token, nil } }
 }
@@ -114,20 +121,18 @@ func OnBusy(f func(reason error, again time.Duration)) Option {
 	return func(c *Client) { c.onBusy = f }
 }
 
-// New returns a Client of the server at baseURL, such as http://127.0.0.1:7420. It does not connect yet.
+// New returns a Client of the server at baseURL, such as http://127.0.0.1:7420, or of several nodes of one grid:
+// http://a:7420,http://b:7420. It does not connect yet.
 func New(baseURL string, options ...Option) (*Client, error) {
-	u, err := url.Parse(baseURL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		e := perdure.Refuse(perdure.CodeInvalid, "%q is not the URL of a server", redact.URL(baseURL))
-		e.Hint = "http://HOST:PORT"
-		return nil, e
+	servers, err := readServers(baseURL)
+	if err != nil {
+		return nil, err
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(redact.URL(baseURL), "/"), patience: longestOutage,
-		busyPatience: longestOutage, onBusy: func(error, time.Duration) {}}
+	c := &Client{servers: servers, patience: longestOutage, busyPatience: longestOutage, onBusy: func(error, time.Duration) {}}
 	for _, set := range options {
 		set(c)
 	}
-	files, err := c.tlsConfig(u.Scheme)
+	files, err := c.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +143,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 }
 
 // tlsConfig reads the files of ServerCA and Certificate; nil if there are none.
-func (c *Client) tlsConfig(scheme string) (*tls.Config, error) {
+func (c *Client) tlsConfig() (*tls.Config, error) {
 	if c.files == (tlsfiles.ClientConfig{}) {
 		return nil, nil
 	}
@@ -147,11 +152,12 @@ func (c *Client) tlsConfig(scheme string) (*tls.Config, error) {
 		e.Hint = hint
 		return nil, e
 	}
+	open := slices.IndexFunc(c.servers, func(s server) bool { return !s.encrypted() })
 	switch {
 	case c.http != nil:
 		return refuse("set Transport.TLSClientConfig of the http.Client", "HTTPClient excludes ServerCA and Certificate")
-	case scheme != "https":
-		return refuse("https://HOST:PORT", "certificates are set, but %s is not encrypted", c.shown)
+	case open >= 0:
+		return refuse("https://HOST:PORT", "certificates are set, but %s is not encrypted", c.servers[open].shown)
 	case (c.files.Cert == "") != (c.files.Key == ""):
 		return refuse("give both", "a client certificate and its private key belong together")
 	}
@@ -184,22 +190,23 @@ func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
 // request is one call of the server.
 type request struct {
-	method    string
-	path      string // escaped
-	query     url.Values
-	body      []byte
-	mediaType string // of the body; "": JSON
-	author    string
-	key       string        // of a submission whose definition has no key
-	wait      time.Duration // for how long the server is asked to wait
-	ofAgent   bool          // the agent host repeats its calls itself
-	submits   bool          // it submits jobs, which belong to the caller's span
-	seeOther  bool          // an answer 303 has a body that is read
-	events    bool          // the answer is a stream of events
-	lastEvent string        // id of the event after which a stream goes on; "": none
-	stream    io.ReadCloser // the body, in place of body
-	length    int64         // of stream
-	byteRange string        // header Range
+	method     string
+	path       string // escaped
+	query      url.Values
+	body       []byte
+	mediaType  string // of the body; "": JSON
+	author     string
+	key        string        // of a submission whose definition has no key
+	wait       time.Duration // for how long the server is asked to wait
+	ofAgent    bool          // the agent host repeats its calls itself
+	signOfLife bool          // it is a sign of life, and may be repeated
+	submits    bool          // it submits jobs, which belong to the caller's span
+	seeOther   bool          // an answer 303 has a body that is read
+	events     bool          // the answer is a stream of events
+	lastEvent  string        // id of the event after which a stream goes on; "": none
+	stream     io.ReadCloser // the body, in place of body
+	length     int64         // of stream
+	byteRange  string        // header Range
 	// contentRange is the header Content-Range.
 	contentRange string
 	// repeatable marks a call that changes something, and can be repeated: carried out twice, it is the same.
@@ -225,7 +232,9 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 				return status, gone.err
 			}
 			c.onBusy(gone.err, wait)
-		case req.method != http.MethodGet && !req.repeatable || try >= attempts || gone.silent:
+		case req.signOfLife && try < len(c.servers):
+			wait = 0
+		case req.method != http.MethodGet && !req.repeatable || try >= max(attempts, len(c.servers)) || gone.silent:
 			return status, gone.err
 		}
 		if end, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(end) {
@@ -239,25 +248,25 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 
 // once is ask without repetition. Its error may be *away.
 func (c *Client) once(ctx context.Context, req *request, out any) (status int, err error) {
-	limit := answerTimeout + req.wait
+	limit := c.limitOf(ctx, req)
 	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	resp, err := c.send(timed, req)
+	resp, at, err := c.send(timed, req)
 	if err != nil {
-		return 0, c.unreachable(ctx, err, limit)
+		return 0, c.unreachable(ctx, at, err, limit)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 && !(req.seeOther && resp.StatusCode == http.StatusSeeOther) {
-		return resp.StatusCode, c.refused(resp)
+		return resp.StatusCode, c.refused(at, resp)
 	}
 	if out == nil || resp.StatusCode == http.StatusNoContent {
 		return resp.StatusCode, nil
 	}
 	if !isJSON(resp) {
-		return resp.StatusCode, c.stranger(resp)
+		return resp.StatusCode, at.stranger(resp)
 	}
 	if err := read(resp, out); err != nil {
-		return resp.StatusCode, c.unreachable(ctx, fmt.Errorf("the answer cannot be read: %w", err), limit)
+		return resp.StatusCode, c.unreachable(ctx, at, fmt.Errorf("the answer cannot be read: %w", err), limit)
 	}
 	return resp.StatusCode, nil
 }
@@ -284,8 +293,8 @@ func tooLong() error {
 
 const authorHeader = "Perdure-Author"
 
-func (c *Client) send(ctx context.Context, req *request) (*http.Response, error) {
-	target := c.base + req.path
+func (c *Client) sendTo(ctx context.Context, at *server, req *request) (*http.Response, error) {
+	target := at.base + req.path
 	if len(req.query) > 0 {
 		target += "?" + req.query.Encode()
 	}
@@ -345,26 +354,33 @@ func orElse(s, other string) string {
 }
 
 // unreachable returns the error of a call that has no answer, as *away. If the caller's context has ended, it returns the
-// error of the context.
-func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration) error {
+// error of the context. The next calls go to the next server.
+func (c *Client) unreachable(ctx context.Context, at *server, err error, limit time.Duration) error {
 	if ctx.Err() != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			c.leave(at)
+		}
 		return ctx.Err()
 	}
 	if perdure.CodeOf(err) != "" {
 		return err
 	}
+	c.leave(at)
 	if errors.Is(err, context.DeadlineExceeded) {
-		e := perdure.Refuse(perdure.CodeUnavailable, "%s did not answer within %s", c.shown, limit)
+		e := perdure.Refuse(perdure.CodeUnavailable, "%s did not answer within %s", at.shown, limit)
 		e.Hint = "a process accepts connections there: is the server stopped, overloaded, or cut off from its store?"
 		return &away{err: e, silent: true}
 	}
-	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %s", c.shown, redact.Text(cause(err).Error()))
-	e.Hint = c.hintFor(err)
+	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %s", at.shown, redact.Text(cause(err).Error()))
+	if none := (*noneReached)(nil); errors.As(err, &none) && len(none.failures) > 1 {
+		e.Message = "none of the servers can be reached: " + strings.Join(none.failures, "; ")
+	}
+	e.Hint = at.hintFor(err)
 	return &away{err: e}
 }
 
 // hintFor says how to mend what keeps a server from being reached.
-func (c *Client) hintFor(err error) string {
+func (s *server) hintFor(err error) string {
 	var refused *net.OpError
 	switch {
 	case errors.As(err, &refused) && refused.Op == "remote error": // an alert of TLS
@@ -373,7 +389,7 @@ func (c *Client) hintFor(err error) string {
 		return "is the certificate from an authority of your own? name it: --server-ca FILE, client.ServerCA"
 	case errors.As(err, new(x509.HostnameError)), errors.As(err, new(x509.CertificateInvalidError)):
 		return "the server needs another certificate, or has another name"
-	case (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) && strings.HasPrefix(c.base, "https:"):
+	case (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) && s.encrypted():
 		return clientCertHint // the alert may be lost when the server closes the connection
 	}
 	return "is a server running there? perdure serve starts one"

@@ -51,17 +51,16 @@ func (c *Client) stream(ctx context.Context, req *request, handle func(*event) (
 	defer cancel(nil)
 	silent := time.AfterFunc(silentTimeout, func() { cancel(context.DeadlineExceeded) })
 	defer silent.Stop()
+	resp, at, err := c.send(reading, req)
 	broken := func(err error) error {
-		return c.unreachable(ctx, cmp.Or(context.Cause(reading), err), silentTimeout)
+		return c.unreachable(ctx, at, cmp.Or(context.Cause(reading), err), silentTimeout)
 	}
-
-	resp, err := c.send(reading, req)
 	if err != nil {
 		return broken(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return c.refused(resp)
+		return c.refused(at, resp)
 	}
 	body := &io.LimitedReader{R: resp.Body}
 	in := bufio.NewReaderSize(body, 64<<10)

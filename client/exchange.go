@@ -53,7 +53,7 @@ func (c *Client) Heartbeat(ctx context.Context, holder string, sent []protocol.H
 	return inCalls(sent, appendBeat, func(list []byte, _ bool) ([]protocol.HeartbeatResult, error) {
 		body := encodeSet(holder, "runs", list, nil)
 		var out heartbeatAnswer
-		_, err := c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
+		_, err := c.ask(ctx, &request{ofAgent: true, signOfLife: true, method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
 		return out.Runs, err
 	})
 }
@@ -68,7 +68,7 @@ func (c *Client) HeartbeatAll(ctx context.Context, h protocol.CompleteHeartbeat)
 		return nil, time.Time{}, perdure.Refuse(perdure.CodeTooLarge, "a complete heartbeat has at most %d runs, and fits in one call", perdure.MaxBatch)
 	}
 	var out heartbeatAnswer
-	_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: encodeComplete(&h, list)}, &out)
+	_, err = c.ask(ctx, &request{ofAgent: true, signOfLife: true, method: http.MethodPost, path: "/v1/heartbeats", body: encodeComplete(&h, list)}, &out)
 	return out.Runs, out.AsOf, err
 }
 

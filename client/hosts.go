@@ -22,7 +22,7 @@ func (c *Client) RegisterHost(ctx context.Context, r operate.HostRequest) (*oper
 		return nil, err
 	}
 	out := new(operate.HostRegistered)
-	status, err := c.ask(ctx, &request{method: http.MethodPut, path: hostPath(r.Name), body: body, repeatable: true}, out)
+	status, err := c.ask(ctx, &request{method: http.MethodPut, path: hostPath(r.Name), body: body, repeatable: true, signOfLife: true}, out)
 	if err != nil {
 		return nil, err
 	}

@@ -265,7 +265,7 @@ func (c *Client) Preview(ctx context.Context, ref string, act perdure.Act) (*ope
 		return nil, err
 	}
 	if p.Job == nil || p.Effects == nil {
-		return nil, perdure.Refuse(perdure.CodeUnavailable, "%s did not answer with a preview: it may have performed the act", c.shown)
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "%s did not answer with a preview: it may have performed the act", c.at().shown)
 	}
 	return &operate.Preview{Job: p.Job, Effects: *p.Effects}, nil
 }

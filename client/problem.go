@@ -30,19 +30,23 @@ const (
 )
 
 // refused returns the error that an answer with an error status has. It is *away if the server could not handle any call
-// at the moment.
-func (c *Client) refused(resp *http.Response) error {
+// at the moment: unless it is only too busy, the next calls go to the next server.
+func (c *Client) refused(at *server, resp *http.Response) error {
 	var p problem
 	var err error
 	if !isJSON(resp) || json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p) != nil || p.Code == "" {
-		err = c.stranger(resp)
+		err = at.stranger(resp)
 	} else {
 		err = p.err()
 	}
 	if resp.StatusCode < http.StatusInternalServerError && resp.StatusCode != http.StatusTooManyRequests {
 		return err
 	}
-	return passing(err, retryafter.Of(resp.Header, time.Now(), maxRetryAfter))
+	err = passing(err, retryafter.Of(resp.Header, time.Now(), maxRetryAfter))
+	if awayIn(err) != nil && resp.StatusCode != http.StatusTooManyRequests {
+		c.leave(at)
+	}
+	return err
 }
 
 func (p *problem) err() error {
@@ -55,8 +59,8 @@ func (p *problem) err() error {
 
 // stranger returns the error for an answer that no Perdure server gives: it comes from a proxy, or from another program
 // that listens there.
-func (c *Client) stranger(resp *http.Response) error {
-	e := perdure.Refuse(perdure.CodeUnavailable, "%s answered %s, which no Perdure server does", c.shown, resp.Status)
+func (s *server) stranger(resp *http.Response) error {
+	e := perdure.Refuse(perdure.CodeUnavailable, "%s answered %s, which no Perdure server does", s.shown, resp.Status)
 	e.Hint = "check the URL: a proxy or another program may listen there, or the API may be mounted below a path"
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
 		e.Hint = fmt.Sprintf("it redirects to %s: use that URL", redact.URL(to))

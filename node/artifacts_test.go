@@ -82,7 +82,7 @@ func TestJobsUseArtifacts(t *testing.T) {
 			t.Errorf("%d deleted, %v", deleted, err)
 		}
 		for _, h := range used {
-			if err := files.KeepArtifact(t.Context(), h.String()); err != nil {
+			if _, err := files.KeepArtifact(t.Context(), h.String()); err != nil {
 				t.Error(err)
 			}
 		}

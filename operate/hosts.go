@@ -106,6 +106,7 @@ type HostView struct {
 	Holder string    `json:"holder"`
 	HostSettings
 	Used         perdure.Amounts  `json:"used" doc:"What its runs take"`
+	NoSpace      bool             `json:"noSpace,omitempty" doc:"It can take nothing at present: all of its capacities are 0, as when its state directory is full"`
 	Runs         int              `json:"runs" doc:"The number of its runs, at most 1,000"`
 	Drain        *HostDrainView   `json:"drain,omitempty"`
 	Reservation  *HostReservation `json:"reservation,omitempty" doc:"The step for which it is kept: it gets only runs that do not delay this step"`

@@ -198,7 +198,7 @@ func (a *Agent) fetch(ctx context.Context, root *os.Root, name string, from plai
 	})
 	err = errors.Join(err, f.Close())
 	if err == nil && (at != from.Size || plain.ArtifactHashPrefix+hex.EncodeToString(hash.Sum(nil)) != from.Hash) {
-		err = &placeFailure{codeMismatch, errors.New("the bytes that were read have another hash than the artifact")}
+		err = &placeFailure{codeMismatch, errors.New("the artifact is damaged: the bytes that were read have another hash; store it again (perdure artifacts put FILE), and resume the step")}
 	}
 	return err
 }

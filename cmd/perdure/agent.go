@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/redact"
 )
 
 func (a *app) agentCmd() *cobra.Command {
@@ -38,9 +37,9 @@ SIGTERM or SIGINT drains within --grace: runs that have not begun are returned.`
 			defer stop()
 			logger := a.serviceLogger(log)
 			if a.jsonLog {
-				logger.Info("agents started", "agents", agents.programs(), "server", redact.URL(a.server))
+				logger.Info("agents started", "agents", agents.programs(), "server", shownServers(a.server))
 			} else {
-				a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), redact.URL(a.server))
+				a.talk("agents %s for %s", strings.Join(agents.programs(), ", "), shownServers(a.server))
 			}
 			return a.runAgents(ctx, agents, client.ServeConfig{
 				Name: name, Heartbeat: time.Duration(beat), Grace: time.Duration(grace), Log: logger,

@@ -117,7 +117,7 @@ func (a *app) getArtifact(ctx context.Context, svc operate.Artifacts, hash, to s
 func copyArtifact(to io.Writer, content io.Reader, hash string) error {
 	got, _, err := operate.HashArtifact(io.TeeReader(content, to))
 	if err == nil && got != hash {
-		err = fmt.Errorf("artifact %s is damaged: the bytes that were read have the hash %s; store it again, or restore it from a backup", hash, got)
+		err = fmt.Errorf("artifact %s is damaged: the bytes that were read have the hash %s; store it again (perdure artifacts put FILE), or restore it from a backup", hash, got)
 	}
 	return err
 }

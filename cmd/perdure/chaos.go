@@ -111,6 +111,9 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	}
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
+	if len(serversIn(a.server)) > 1 {
+		return &usageError{msg: "perdure chaos forwards calls to one node, and --server names several", hint: "--server http://HOST:PORT"}
+	}
 	server, err := a.newClient(a.server)
 	if err != nil {
 		return err
@@ -136,7 +139,7 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	go func() { _ = front.Serve(listener) }()
 	defer func() { _ = front.Close() }()
 	address := "http://" + listener.Addr().String()
-	a.talk("agents find %s at %s; seed %d", redact.URL(a.server), address, o.seed)
+	a.talk("agents find %s at %s; seed %d", shownServers(a.server), address, o.seed)
 
 	env := []string{envName("server") + "=" + address}
 	for _, name := range []string{"server-ca", "client-cert", "client-key"} { // address is not HTTPS

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	text "github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/tlsfiles"
 )
 
@@ -43,7 +44,8 @@ type globals struct {
 }
 
 func (g *globals) register(fs *pflag.FlagSet) {
-	fs.StringVar(&g.server, "server", defaultServer, "`URL` of a node")
+	g.server = defaultServer
+	fs.Var(&serverList{to: &g.server}, "server", "`URL` of a node; with several, separated by commas, the next one is called if one fails (repeatable)")
 	fs.StringVar(&g.tokenFile, "token-file", "", "`FILE` with the token for --server; PERDURE_TOKEN may have the token itself")
 	fs.StringVar(&g.files.CA, "server-ca", "", "PEM `FILE` with the authorities of the certificate of --server, in place of the system's")
 	fs.StringVar(&g.files.Cert, "client-cert", "", "PEM `FILE` with a client certificate, if --server requires one")
@@ -259,6 +261,34 @@ func (c *choice) Set(s string) error {
 	}
 	*c.to = s
 	return nil
+}
+
+// serverList is a flag with the URLs of nodes, separated by commas. Given again, it adds to them.
+type serverList struct {
+	to    *string
+	given bool
+}
+
+func (l *serverList) String() string { return *l.to }
+func (l *serverList) Type() string   { return "string" }
+func (l *serverList) Set(s string) error {
+	if l.given {
+		s = *l.to + "," + s
+	}
+	*l.to, l.given = s, true
+	return nil
+}
+
+// serversIn returns the URLs of --server.
+func serversIn(list string) []string { return text.Servers(list) }
+
+// shownServers returns the URLs of --server without passwords.
+func shownServers(list string) string {
+	urls := serversIn(list)
+	for i := range urls {
+		urls[i] = redact.URL(urls[i])
+	}
+	return strings.Join(urls, ",")
 }
 
 // duration is a flag with the syntax of definitions: Go's, with d for days.

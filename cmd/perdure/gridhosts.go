@@ -24,7 +24,8 @@ func (a *app) hostsCmd() *cobra.Command {
 number of their runs, and when they were last seen.
 
 A host is ready, or it is drained by an operator: draining while it has runs, then drained. A host
-that did not register again in time is silent.`,
+that did not register again in time is silent. "no space" is a ready host that can take nothing at present, because
+its state directory is full.`,
 		Example: "  perdure hosts\n  perdure hosts --state silent\n  perdure hosts show h1\n  perdure hosts drain h1 --deadline 10m --wait",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := knownWord("state", state, operate.Texts(operate.HostStates)); err != nil {
@@ -68,8 +69,11 @@ func (a *app) printHosts(all []operate.HostView, now time.Time) error {
 			continue
 		}
 		state := string(v.State)
-		if v.State == operate.HostSilent {
+		switch {
+		case v.State == operate.HostSilent:
 			state = a.st.bad(state)
+		case v.NoSpace && v.State == operate.HostReady:
+			state = a.st.bad("no space")
 		}
 		tb.row(plain(v.Name), state, orDash(plain(v.Grid)), orDash(plain(labelsText(v.Labels))), orDash(usedText(v)), strconv.Itoa(v.Runs), orDash(plain(v.Version)), span(max(now.Sub(v.SeenAt), 0))+" ago")
 	}
@@ -118,6 +122,9 @@ func (a *app) printHost(v *operate.HostView) error {
 			line += "; its runs are stopped"
 		}
 		a.printf("%s\n", line)
+	}
+	if v.NoSpace {
+		a.printf("it has no space in its state directory, and gets no runs until there is some; see perdure alerts\n")
 	}
 	if r := v.Reservation; r != nil {
 		a.printf("reserved for %s/%s since %s, for another %s at most\n", r.Job, plain(r.Step), span(max(now.Sub(r.Since), 0)), span(max(r.Until.Sub(now), 0)))

@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/hostagent"
 	"github.com/perdure/perdure/internal/keeper"
-	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/slurm"
 )
 
@@ -49,9 +48,9 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 	}
 	registered := func() {
 		if a.jsonLog {
-			log.Info("host registered", "host", o.name, "slots", o.slots, "server", redact.URL(a.server))
+			log.Info("host registered", "host", o.name, "slots", o.slots, "server", shownServers(a.server))
 		} else {
-			a.talk("host %s with %s for %s", o.name, plural(o.slots, "slot"), redact.URL(a.server))
+			a.talk("host %s with %s for %s", o.name, plural(o.slots, "slot"), shownServers(a.server))
 		}
 	}
 	h, err := hostagent.Open(hostagent.Config{Registered: registered, Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Logs: c, Artifacts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, Users: users, NoCgroups: o.noCgroups,
@@ -129,7 +128,7 @@ func (o *hostOptions) labelUsers() (users []exec.UserOfLabel, err error) {
 func lookUp(flag, name string) (*exec.User, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return nil, usagef("%s %s: %v", flag, name, err)
+		return nil, &usageError{msg: fmt.Sprintf("%s %s: %v", flag, name, err), hint: "name a user of this machine (getent passwd), or create it: useradd --system " + quoted(name)}
 	}
 	return credential(u)
 }

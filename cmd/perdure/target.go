@@ -110,9 +110,9 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents *agentFlags) 
 	if err != nil {
 		return nil, err
 	}
-	t := &target{service: svc, place: redact.URL(a.server)}
+	t := &target{service: svc, place: shownServers(a.server)}
 	if serverFlag {
-		t.where = " --server " + quoted(redact.URL(a.server))
+		t.where = " --server " + quoted(shownServers(a.server))
 	}
 	for _, name := range ofServer {
 		if _, byFlag := given(cmd, name); byFlag {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -162,9 +163,11 @@ func newServer(n engine, polls context.Context, o *serveFlags, beyond bool, log 
 // follow a job have their own patience (lostFor). A call that a busy server refuses is repeated, with a message to the
 // user.
 func (a *app) newClient(server string) (protocol.Server, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redact.URL(server)), hint: "http://HOST:PORT"}
+	for _, one := range serversIn(server) {
+		u, err := url.Parse(one)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redact.URL(one)), hint: "http://HOST:PORT"}
+		}
 	}
 	options, err := a.clientOptions(server)
 	if err != nil {
@@ -186,8 +189,8 @@ func (a *app) clientOptions(server string) ([]client.Option, error) {
 	switch files := a.files; {
 	case files == (tlsfiles.ClientConfig{}):
 		return options, nil
-	case !strings.HasPrefix(strings.ToLower(server), "https:"):
-		return nil, &usageError{msg: fmt.Sprintf("--server-ca and --client-cert need HTTPS, and --server is %s", redact.URL(server)), hint: "--server https://HOST:PORT"}
+	case slices.ContainsFunc(serversIn(server), func(url string) bool { return !strings.HasPrefix(strings.ToLower(url), "https:") }):
+		return nil, &usageError{msg: fmt.Sprintf("--server-ca and --client-cert need HTTPS, and --server is %s", shownServers(server)), hint: "--server https://HOST:PORT"}
 	case (files.Cert == "") != (files.Key == ""):
 		return nil, &usageError{msg: "--client-cert and --client-key belong together", hint: "give both"}
 	default:

@@ -148,6 +148,8 @@ func actionFor(err error) string {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeUnauthenticated, perdure.CodeForbidden:
 		return "check the token"
+	case perdure.CodeNotFound: // of a claim with a host
+		return "was the host removed? perdure hosts lists those that are registered; a process whose host was removed ends soon"
 	}
 	return "check server and network"
 }

@@ -38,13 +38,13 @@ type Deleter interface {
 	Recover(ctx context.Context) error
 }
 
-// KeepArtifact returns an error if there is no such artifact. Otherwise, no sweep deletes it within the next hours.
-func (d *Dir) KeepArtifact(_ context.Context, hash string) error {
+// KeepArtifact returns the size of an artifact, and an error if there is none. Otherwise, no sweep deletes it within the next
+// hours.
+func (d *Dir) KeepArtifact(_ context.Context, hash string) (size int64, err error) {
 	if err := operate.CheckArtifact(hash); err != nil {
-		return err
+		return 0, err
 	}
-	_, err := d.keep(hash)
-	return err
+	return d.keep(hash)
 }
 
 // keep returns the size of an artifact, whose time it renews if it is old.
@@ -147,6 +147,9 @@ func (d *Dir) decide(aside string) (deleted bool, err error) {
 // Recover implements Deleter.
 func (d *Dir) Recover(context.Context) error {
 	d.forget()
+	if err := d.forgetDamaged(); err != nil {
+		return err
+	}
 	files, err := os.ReadDir(d.deleted())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failed(err)

@@ -44,7 +44,7 @@ func TestSweepDeletesWhatIsUnused(t *testing.T) {
 	u := &uses{used: map[string]bool{nameOf(t, "used"): true}}
 	u.asked = func() {
 		put(t, d, "again")
-		if err := d.KeepArtifact(t.Context(), nameOf(t, "named")); err != nil {
+		if _, err := d.KeepArtifact(t.Context(), nameOf(t, "named")); err != nil {
 			t.Error(err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestSweepDeletesWhatIsUnused(t *testing.T) {
 		t.Errorf("%d deleted", n)
 	}
 	absent(t, d, "old")
-	code(t, d.KeepArtifact(t.Context(), nameOf(t, "old")), perdure.CodeNotFound)
+	code(t, keep(t, d, nameOf(t, "old")), perdure.CodeNotFound)
 	for _, content := range []string{"used", "again", "named", "new", "young"} {
 		read(t, d, content)
 	}
@@ -110,7 +110,7 @@ func TestSweepsBesideUploads(t *testing.T) {
 				done <- true
 			}()
 		}
-		kept := d.KeepArtifact(t.Context(), nameOf(t, content)) == nil
+		kept := keep(t, d, nameOf(t, content)) == nil
 		stored := i%2 == 0
 		if stored {
 			put(t, d, content)

@@ -106,6 +106,7 @@ func Open(cfg Config) (*Host, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.Log = cfg.Log.With("host", cfg.Name)
 	if cfg.Slots <= 0 {
 		cfg.Slots = DefaultSlots
 	}

@@ -120,14 +120,20 @@ func newGrid(t *testing.T) *grid {
 
 func (g *grid) up() {
 	g.Helper()
-	l, err := net.Listen("tcp", g.addr)
+	g.server, g.addr = g.serve(g.addr)
+}
+
+// serve starts a server of the node.
+func (g *grid) serve(at string) (*http.Server, string) {
+	g.Helper()
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		g.Fatal(err)
 	}
-	g.addr = l.Addr().String()
 	quiet := slog.New(slog.DiscardHandler)
-	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, g}, Log: quiet}), quiet)
-	go func(s *http.Server) { _ = s.Serve(l) }(g.server)
+	s := rest.Server("", rest.New(rest.Config{Service: lossy{g.node, g}, Log: quiet}), quiet)
+	go func() { _ = s.Serve(l) }()
+	return s, l.Addr().String()
 }
 
 func (g *grid) down() { _ = g.server.Close() }
@@ -186,7 +192,13 @@ type host struct {
 
 func (g *grid) host(name string, heartbeat time.Duration) *host {
 	g.Helper()
-	h := &host{grid: g, settings: settings{Server: "http://" + g.addr, Name: name, State: filepath.Join(g.dir, name), Heartbeat: heartbeat, MinFree: 1}}
+	return g.hostOf("http://"+g.addr, name, heartbeat)
+}
+
+// hostOf starts a host agent with these servers.
+func (g *grid) hostOf(servers, name string, heartbeat time.Duration) *host {
+	g.Helper()
+	h := &host{grid: g, settings: settings{Server: servers, Name: name, State: filepath.Join(g.dir, name), Heartbeat: heartbeat, MinFree: 1}}
 	g.Cleanup(h.clean)
 	h.start()
 	return h

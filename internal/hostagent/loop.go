@@ -228,7 +228,7 @@ func (l *Loop) follow(plan drainPlan, now time.Time) drainPlan {
 	case !draining || by.IsZero():
 		return drainPlan{}
 	case !by.Equal(plan.deadline):
-		l.Log.Info("the host is drained; what runs at the deadline is stopped", "host", l.Name, "deadline", by)
+		l.Log.Info("the host is drained; what runs at the deadline is stopped", "deadline", by)
 		return drainPlan{by, now.Add(by.Sub(l.Env.Wall()))}
 	}
 	return plan
@@ -289,7 +289,7 @@ func (l *Loop) register(ctx context.Context) (bool, error) {
 		case code != "" && code != perdure.CodeUnavailable:
 			return false, err
 		}
-		l.Log.Warn("host not registered; retrying", "host", l.Name, "err", err, "action", "check server and network")
+		l.Log.Warn("host not registered; retrying", "err", err, "action", "check server and network")
 		if !env.Sleep(l.Env, ctx, pause) {
 			return false, nil
 		}
@@ -317,7 +317,7 @@ func (l *Loop) registerOnce(ctx context.Context) error {
 	case err == nil:
 		l.change(func() {
 			if l.registered != nil && r.State != l.registered.State {
-				l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
+				l.Log.Info("state of the host changed", "state", r.State)
 			}
 			l.answered, l.registered, l.renewedAt, l.saidFull = attempt, r, sent, full
 			l.renewNow = full != l.full // it has changed meanwhile
@@ -341,7 +341,7 @@ func (l *Loop) renew(ctx context.Context) {
 	case perdure.CodeOf(err) == perdure.CodeNotFound:
 		l.change(func() { l.err = ErrRemoved })
 	default:
-		l.Log.Warn("registration of the host not renewed", "host", l.Name, "err", err, "action", "check server and network")
+		l.Log.Warn("registration of the host not renewed", "err", err, "action", "check server and network")
 	}
 }
 

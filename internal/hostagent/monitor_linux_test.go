@@ -144,6 +144,21 @@ func TestStalledCommandIsStopped(t *testing.T) {
 	g.await("the end of the command", func() bool { return !g.lives(pid) })
 }
 
+// F273: a host that has several servers goes on at the next one if the first is lost: its run does not expire.
+func TestHostGoesOnAtTheNextServer(t *testing.T) {
+	g := newGrid(t)
+	other, at := g.serve("127.0.0.1:0")
+	t.Cleanup(func() { _ = other.Close() })
+	g.hostOf("http://"+g.addr+",http://"+at, "h1", 2*time.Second)
+	id := g.submit(`echo $$ > $D/pid; sleep 5; echo $$`, 1)
+	pid := g.file("pid")
+	g.down()
+	s := g.step(id, "the end", settled)
+	if s.Current != perdure.Done || s.Run != 1 || !strings.Contains(string(s.Output), `"stdout":`+strings.TrimSpace(pid)) {
+		t.Errorf("%s, run %d: %s", s.Current, s.Run, s.Output)
+	}
+}
+
 // F266: a host that is removed while its agent runs ends the agent, and stays removed until the agent is started again.
 func TestRemovedHostEnds(t *testing.T) {
 	g := newGrid(t)

@@ -130,7 +130,7 @@ func (h *Host) CheckRemoval(now time.Time, runs int) error {
 func CheckClaim(h *Host, c HostClaim) error {
 	switch {
 	case h == nil:
-		return &perdure.Error{Code: perdure.CodeNotFound, Message: "there is no host " + plain.Clip(c.Host, perdure.MaxClippedText), Hint: "register it with PUT /v1/hosts/NAME"}
+		return &perdure.Error{Code: perdure.CodeNotFound, Message: "there is no host " + plain.Clip(c.Host, perdure.MaxClippedText), Hint: "it was removed, or has not registered yet"}
 	case h.Holder() != c.Holder:
 		return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("the holder of host %s is %s", h.Name, h.Holder()), Hint: "claim with the holder that the registration has returned"}
 	}
@@ -421,37 +421,56 @@ func UsedBy(demands []Demand) perdure.Amounts {
 // maxMisses bounds the hosts that a reason names.
 const maxMisses = 3
 
-// misses returns what the host lacks for r even if it is empty, in words; empty if it lacks nothing.
-func misses(h *Host, r *perdure.Requires, now time.Time) (lacks []string) {
-	switch {
-	case h.Silent(now):
-		lacks = append(lacks, "is silent")
-	case h.Draining:
-		lacks = append(lacks, "is draining")
+// miss says why a host cannot take a demand even if it is empty.
+type miss struct {
+	host  string
+	lacks []string // what it lacks, in words; changed only by another host, or another job
+	away  []string // why it takes nothing at present, although it may lack nothing
+}
+
+// missOf returns why the host cannot take r even if it is empty; without reasons if it can.
+func missOf(h *Host, r *perdure.Requires, now time.Time) miss {
+	m := miss{host: h.Name}
+	if h.Silent(now) {
+		m.away = append(m.away, "has been silent for "+span(now.Sub(h.SeenAt)))
+	}
+	if h.Draining {
+		m.away = append(m.away, "was drained (perdure hosts ready "+h.Name+")")
+	}
+	if h.NoSpace() {
+		m.away = append(m.away, "has no space in its state directory")
 	}
 	if r.Grid != "" && r.Grid != h.Grid {
-		lacks = append(lacks, "is not of grid "+r.Grid)
+		m.lacks = append(m.lacks, "is not of grid "+r.Grid)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 		switch value := r.Labels[name]; {
 		case hasLabel(h, name, value):
 		case name == plain.HostLabel:
-			lacks = append(lacks, "is not "+value)
+			m.lacks = append(m.lacks, "is not "+value)
 		case value == anyValue:
-			lacks = append(lacks, "lacks label "+name)
+			m.lacks = append(m.lacks, "lacks label "+name)
 		default:
-			lacks = append(lacks, "lacks label "+name+"="+value)
+			m.lacks = append(m.lacks, "lacks label "+name+"="+value)
 		}
 	}
-	if h.NoSpace() {
-		return append(lacks, "has no capacity at present")
+	if h.NoSpace() { // what it has otherwise is not known
+		return m
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Amounts)) {
 		if has := h.Capacity[name]; has < r.Amounts[name] {
-			lacks = append(lacks, fmt.Sprintf("has %s of %s %s", plain.AmountText(name, has), plain.AmountText(name, r.Amounts[name]), name))
+			m.lacks = append(m.lacks, fmt.Sprintf("has %s of %s %s", plain.AmountText(name, has), plain.AmountText(name, r.Amounts[name]), name))
 		}
 	}
-	return lacks
+	return m
+}
+
+func (m miss) reasons() []string { return slices.Concat(m.away, m.lacks) }
+
+// nearer compares two misses: below 0 if a is the nearer one. A host that lacks nothing, and is drained, silent or without
+// space, is nearer than any that lacks something: it takes the step as soon as an operator has mended it.
+func nearer(a, b miss) int {
+	return cmp.Or(cmp.Compare(len(a.lacks), len(b.lacks)), cmp.Compare(len(a.away), len(b.away)))
 }
 
 // NoHost returns why none of the hosts can take a demand even if it is empty, with the nearest misses; empty if one can.
@@ -460,26 +479,48 @@ func NoHost(d Demand, hosts []Host, now time.Time) string {
 		return "no host is registered"
 	}
 	r := d.Requires()
-	type miss struct {
-		host  string
-		lacks []string
-	}
 	nearest := make([]miss, 0, maxMisses+1)
 	for i := range hosts {
-		lacks := misses(&hosts[i], r, now)
-		if len(lacks) == 0 {
+		m := missOf(&hosts[i], r, now)
+		if len(m.reasons()) == 0 {
 			return ""
 		}
-		at, _ := slices.BinarySearchFunc(nearest, len(lacks)+1, func(m miss, n int) int { return cmp.Compare(len(m.lacks), n) })
-		nearest = slices.Insert(nearest, at, miss{hosts[i].Name, lacks})
+		at := slices.IndexFunc(nearest, func(other miss) bool { return nearer(m, other) < 0 })
+		if at < 0 {
+			at = len(nearest)
+		}
+		nearest = slices.Insert(nearest, at, m)
 		nearest = nearest[:min(len(nearest), maxMisses)]
 	}
 	texts := make([]string, len(nearest))
 	for i, m := range nearest {
-		texts[i] = m.host + " " + strings.Join(m.lacks, ", ")
+		texts[i] = m.host + " " + strings.Join(m.reasons(), ", ")
 	}
 	text := strings.Join(texts, "; ")
 	if more := len(hosts) - len(nearest); more > 0 {
+		text += fmt.Sprintf("; and %s more", plural(more, "host"))
+	}
+	return text
+}
+
+// ReservedHosts names the hosts that are large enough for a demand, and are reserved for other steps than s; empty if there
+// are none.
+func ReservedHosts(s *Step, d Demand, hosts []Host, now time.Time) string {
+	r := d.Requires()
+	var texts []string
+	more := 0
+	for i := range hosts {
+		h := &hosts[i]
+		switch v := &h.Reservation; {
+		case !now.Before(v.Until) || v.StepRef == s.StepRef || h.Silent(now) || !Fits(h, h.Capacity, r):
+		case len(texts) == maxMisses:
+			more++
+		default:
+			texts = append(texts, fmt.Sprintf("%s is reserved for %s/%s", h.Name, v.Job, v.Step))
+		}
+	}
+	text := strings.Join(texts, "; ")
+	if more > 0 {
 		text += fmt.Sprintf("; and %s more", plural(more, "host"))
 	}
 	return text

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,7 +200,7 @@ func TestHostWithoutSpace(t *testing.T) {
 	if err := CheckClaim(none, HostClaim{"h", "host/h/i", free}); err != nil {
 		t.Error(err)
 	}
-	if got := NoHost(DemandOf(requires(t, `{"cpu":4}`)), []Host{*none}, startTime); got != "h has no capacity at present" {
+	if got := NoHost(DemandOf(requires(t, `{"cpu":4}`)), []Host{*none}, startTime); got != "h has no space in its state directory" {
 		t.Error(got)
 	}
 	for _, c := range []struct {
@@ -303,8 +304,65 @@ func TestNoHostNamesTheNearestMisses(t *testing.T) {
 		t.Error(got)
 	}
 	fits.Draining = true
-	if got := NoHost(d, []Host{fits}, startTime.Add(time.Hour)); got != "h9 is silent" {
+	if got := NoHost(d, []Host{fits}, startTime.Add(time.Hour)); got != "h9 has been silent for 1h, was drained (perdure hosts ready h9)" {
 		t.Error(got)
+	}
+}
+
+// The nearest misses are hosts that have what the step requires, and are drained, silent or without space. Hosts with
+// other labels come after them, although each has one reason as well (F272).
+func TestNoHostNamesHostsThatAreAwayFirst(t *testing.T) {
+	d := DemandOf(requires(t, `{"labels":{"who":"hk"}}`))
+	slots := perdure.Amounts{"slots": 1}
+	var hosts []Host
+	for _, name := range []string{"h1", "h2", "h3", "h4"} {
+		hosts = append(hosts, *hostWith(name, "who="+name, slots))
+	}
+	drained, full, silent, both := hostWith("hk", "who=hk", slots), hostWith("hs", "who=hk", perdure.Amounts{"slots": 0}), hostWith("hx", "who=hk", slots), hostWith("ha", "who=hk", slots)
+	drained.Draining, both.Draining = true, true
+	silent.SeenAt, both.SeenAt = startTime.Add(-2*time.Minute), startTime.Add(-2*time.Minute)
+	for _, c := range []struct {
+		more []*Host
+		want string
+	}{
+		{[]*Host{drained}, "hk was drained (perdure hosts ready hk); h1 lacks label who=hk; h2 lacks label who=hk; and 2 hosts more"},
+		{[]*Host{drained, full, silent}, "hk was drained (perdure hosts ready hk); hs has no space in its state directory; hx has been silent for 2m; and 4 hosts more"},
+		{[]*Host{both, drained}, "hk was drained (perdure hosts ready hk); ha has been silent for 2m, was drained (perdure hosts ready ha); h1 lacks label who=hk; and 3 hosts more"},
+	} {
+		all := slices.Clone(hosts)
+		for _, h := range c.more {
+			all = append(all, *h)
+		}
+		if got := NoHost(d, all, startTime); got != c.want {
+			t.Errorf("%s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// Hosts that fit, and are reserved for other steps, are named, at most three (F272).
+func TestReservedHosts(t *testing.T) {
+	d := DemandOf(requires(t, `{"labels":{"gpu":"*"}}`))
+	s, other := &Step{}, &Step{StepRef: StepRef{Index: 3}, Name: "large"}
+	var hosts []Host
+	add := func(name, labels string, of *Step, until time.Time) {
+		h := hostWith(name, labels, perdure.Amounts{"slots": 1})
+		h.Reservation = Reservation{StepRef: of.StepRef, Step: of.Name, At: startTime, Until: until}
+		hosts = append(hosts, *h)
+	}
+	later := startTime.Add(time.Hour)
+	add("mine", "gpu=a", s, later)
+	add("past", "gpu=a", other, startTime)
+	add("small", "", other, later)
+	if got := ReservedHosts(s, d, hosts, startTime); got != "" {
+		t.Error(got)
+	}
+	for _, name := range []string{"h1", "h2", "h3", "h4"} {
+		add(name, "gpu=a", other, later)
+	}
+	job := perdure.JobID{}.String()
+	want := "h1 is reserved for " + job + "/large; h2 is reserved for " + job + "/large; h3 is reserved for " + job + "/large; and 1 host more"
+	if got := ReservedHosts(s, d, hosts, startTime); got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 

@@ -168,6 +168,9 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	text := fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)
 	if s.Needs.Demand() != "" && f.HostsKnown {
 		text = "ready; no host that can take it has room for it yet"
+		if reserved := ReservedHosts(s, s.Needs.Demand(), f.Hosts, f.Now); reserved != "" {
+			text += "; " + reserved
+		}
 	}
 	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: text}
 }

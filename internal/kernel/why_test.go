@@ -48,6 +48,12 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 			facts.Hosts, facts.HostsKnown = []Host{*h}, true
 		}, "a", perdure.WhyAgentBusy, "ready; host h7 has been reserved for it for 5s, and gets no runs that would delay it"},
 		{"a", func(w *world) {
+			w.steps[0].Needs = Needs("").withDemand("cpu=2000;;")
+			h := hostWith("h7", "", perdure.Amounts{"cpu": 2000})
+			h.Reservation = Reservation{StepRef: StepRef{Index: 7}, Step: "large", At: w.now, Until: w.now.Add(time.Hour)}
+			facts.Hosts, facts.HostsKnown = []Host{*h}, true
+		}, "a", perdure.WhyAgentBusy, "ready; no host that can take it has room for it yet; h7 is reserved for job_00000000000000000000000000000000/large"},
+		{"a", func(w *world) {
 			w.now = w.now.Add(30 * time.Second)
 			facts.InFlight = map[string]int{"ag": 0}
 		}, "a", perdure.WhyNoAgent, "no process of agent ag claims runs; the latest claim was 30s ago"},

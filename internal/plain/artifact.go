@@ -174,7 +174,9 @@ func walkArtifacts(v any, at string, found map[string]Artifact) *ArtifactError {
 				bad.Pointer = at + bad.Pointer
 				return bad
 			}
-			if _, met := found[a.Hash]; !met {
+			if other, met := found[a.Hash]; met && other.Size != a.Size {
+				return &ArtifactError{Pointer: at + "/" + artifactSize, Message: fmt.Sprintf("the same artifact has another size at %s: %d and not %d", other.Pointer, other.Size, a.Size)}
+			} else if !met {
 				if a.Pointer = at; len(found) == MaxArtifacts {
 					return &ArtifactError{Pointer: at, Message: fmt.Sprintf("more than %d artifacts", MaxArtifacts)}
 				}

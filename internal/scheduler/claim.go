@@ -103,7 +103,7 @@ func (s *Scheduler) newClaim(ctx context.Context, c protocol.Claim) *dispatch.Cl
 const leaveTime = 8 * time.Second
 
 var (
-	errNotSearched = &perdure.Error{Code: perdure.CodeUnavailable, Message: "no transaction searched for this claim in time", Hint: "try another node, or try again later"}
+	errNotSearched = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node or its store is too busy: it has not searched for work of this claim in time", Hint: "try another node, or try again later"}
 	errNoStore     = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "try another node, or try again later"}
 	// The other claim may be granted runs, so the answer must not be "no work" (F019).
 	errInProgress = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "try another node, or try again later"}

@@ -46,7 +46,7 @@ func mayRegister(ctx context.Context, name string) error {
 	case id == nil:
 		return nil
 	case !id.MayBeHost(name):
-		e := perdure.Refuse(perdure.CodeForbidden, "the token %s is only for the hosts %s", id.Name, strings.Join(id.Hosts, ", "))
+		e := perdure.Refuse(perdure.CodeForbidden, "the token %s is only for %s %s", id.Name, map[bool]string{true: "the host", false: "the hosts"}[len(id.Hosts) == 1], strings.Join(id.Hosts, ", "))
 		e.Hint = "use a token that was created with --host " + plain.Clip(name, perdure.MaxHostWord) + ", or without --host"
 		return e
 	case id.MayCarryOut(kernel.AgentExec):
@@ -63,7 +63,7 @@ func (svc *Service) hostView(ctx context.Context, h *kernel.Host, now time.Time,
 	if err != nil {
 		return nil, Unreachable(err)
 	}
-	v := &operate.HostView{Name: h.Name, State: h.StateAt(now, len(held)), Holder: h.Holder(), Runs: len(held), RegisteredAt: h.RegisteredAt, SeenAt: h.SeenAt,
+	v := &operate.HostView{Name: h.Name, State: h.StateAt(now, len(held)), Holder: h.Holder(), NoSpace: h.NoSpace(), Runs: len(held), RegisteredAt: h.RegisteredAt, SeenAt: h.SeenAt,
 		HostSettings: operate.HostSettings{Incarnation: h.Incarnation, Boot: h.Boot, Grid: h.Grid, Labels: h.Labels, Capacity: h.Capacity, Version: h.Version, Heartbeat: perdure.Duration(h.Heartbeat)}}
 	if h.Draining {
 		v.Drain = &operate.HostDrainView{By: h.DrainBy, Author: h.DrainAuthor, Reason: h.DrainReason}

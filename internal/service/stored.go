@@ -12,12 +12,12 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Values that refer to artifacts are accepted only if these are stored, as far as the node keeps artifacts. The check also
+// Values that refer to artifacts are accepted only if these are stored with the size that the value has, as far as the node keeps artifacts. The check also
 // renews the time of old artifacts, so that none is deleted before the use is committed (internal/artifacts).
 
 // artifactKeeper is a backend that deletes unused artifacts.
 type artifactKeeper interface {
-	KeepArtifact(ctx context.Context, hash string) error
+	KeepArtifact(ctx context.Context, hash string) (size int64, err error)
 }
 
 // keepPlan returns an error if an artifact to which a submission refers is not stored.
@@ -33,13 +33,23 @@ func (svc *Service) keepPlan(ctx context.Context, plan *kernel.Plan) error {
 		return perdure.Refuse(perdure.CodeTooLarge, "a job with %d artifacts; at most %d", n, plain.MaxArtifacts)
 	}
 	for _, a := range in {
-		if err := svc.keep(ctx, a.Hash, func() string { return "/input" + a.Pointer }); err != nil {
+		if err := svc.keep(ctx, a.Hash, a.Size, func() string { return "/input" + a.Pointer }); err != nil {
 			return err
 		}
 	}
+	sizes := map[string]int64{}
+	if len(plan.Artifacts) > 0 {
+		of, _ := plain.Artifacts(plan.Text) // with an error, the sizes are not compared: the steps refuse what they cannot read
+		for _, a := range of {
+			sizes[a.Hash] = a.Size
+		}
+	}
 	for _, h := range plan.Artifacts {
-		hash := h.String()
-		if err := svc.keep(ctx, hash, func() string { return cmp.Or(plain.FindArtifact(plan.Text, hash), "/steps") }); err != nil {
+		hash, size := h.String(), int64(anySize)
+		if n, known := sizes[hash]; known {
+			size = n
+		}
+		if err := svc.keep(ctx, hash, size, func() string { return cmp.Or(plain.FindArtifact(plan.Text, hash), "/steps") }); err != nil {
 			return err
 		}
 	}
@@ -53,30 +63,43 @@ func (svc *Service) keepValue(ctx context.Context, value []byte, at string) erro
 		return nil // the reader of the value refuses it
 	}
 	for _, a := range found {
-		if err := svc.keep(ctx, a.Hash, func() string { return at + a.Pointer }); err != nil {
+		if err := svc.keep(ctx, a.Hash, a.Size, func() string { return at + a.Pointer }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// keep returns an error if an artifact is not stored. at returns the pointer of the value that refers to it.
-func (svc *Service) keep(ctx context.Context, hash string, at func() string) error {
+// anySize is the size of an artifact whose size is not known.
+const anySize = -1
+
+// keep returns an error if an artifact is not stored, or has another size than size. at returns the pointer of the value that
+// refers to it.
+func (svc *Service) keep(ctx context.Context, hash string, size int64, at func() string) error {
 	keeper, ok := svc.Artifacts.(artifactKeeper)
 	if !ok {
 		return nil
 	}
-	err := keeper.KeepArtifact(ctx, hash)
-	if perdure.CodeOf(err) != perdure.CodeNotFound {
+	has, err := keeper.KeepArtifact(ctx, hash)
+	var e *perdure.Error
+	pointer := ""
+	switch {
+	case perdure.CodeOf(err) == perdure.CodeNotFound:
+		e = perdure.Refuse(perdure.CodeInvalid, "the artifact %s is not stored", hash)
+		e.Hint, pointer = "store it first: perdure artifacts put FILE", at()
+	case err != nil:
 		return err
+	case size != anySize && has != size:
+		e = perdure.Refuse(perdure.CodeInvalid, "the artifact %s has %d bytes, not %d", hash, has, size)
+		e.Hint, pointer = "perdure artifacts put FILE -o json prints the reference to an artifact, with its size", at()+"/size"
+	default:
+		return nil
 	}
-	e := perdure.Refuse(perdure.CodeInvalid, "the artifact %s is not stored", hash)
-	e.Hint = "store it first: perdure artifacts put FILE"
-	e.Fields = []perdure.FieldError{{Pointer: at(), Message: e.Message, Hint: e.Hint}}
+	e.Fields = []perdure.FieldError{{Pointer: pointer, Message: e.Message, Hint: e.Hint}}
 	return e
 }
 
-// codeArtifactMissing is the code of a run whose output refers to an artifact that is not stored.
+// codeArtifactMissing is the code of a run whose output refers to an artifact that is not stored, or has another size.
 const codeArtifactMissing = "artifactMissing"
 
 // keepOutputs checks the artifacts of outputs. A report with an artifact that is not stored becomes that of a failed run: the

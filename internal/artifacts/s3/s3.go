@@ -126,13 +126,13 @@ func (s *Store) markers(hash string) string {
 	return s.prefix + "deleting/" + strings.TrimPrefix(hash, "sha256:")
 }
 
-// KeepArtifact returns an error if there is no such artifact. Otherwise, no sweep deletes it within the next hours.
-func (s *Store) KeepArtifact(ctx context.Context, hash string) error {
+// KeepArtifact returns the size of an artifact, and an error if there is none. Otherwise, no sweep deletes it within the next
+// hours.
+func (s *Store) KeepArtifact(ctx context.Context, hash string) (size int64, err error) {
 	if err := operate.CheckArtifact(hash); err != nil {
-		return err
+		return 0, err
 	}
-	_, err := s.keep(ctx, hash)
-	return err
+	return s.keep(ctx, hash)
 }
 
 func (s *Store) keep(ctx context.Context, hash string) (size int64, err error) {
@@ -169,8 +169,12 @@ func (s *Store) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*
 	state := &operate.ArtifactState{Artifact: u.Hash, Size: u.Size}
 	size, err := s.keep(ctx, u.Hash)
 	switch {
-	case err == nil && size != u.Size:
-		return nil, perdure.Refuse(perdure.CodeInvalid, "the artifact has %d bytes, not %d", size, u.Size)
+	case err == nil && size != u.Size: // equal hashes have equal sizes: one of the two is wrong
+		if aside, err := s.SetAside(ctx, u.Hash); err != nil {
+			return nil, err
+		} else if !aside {
+			return nil, perdure.Refuse(perdure.CodeInvalid, "the artifact has %d bytes, not %d", size, u.Size)
+		}
 	case err == nil:
 		state.Next = u.Size
 		return state, nil
@@ -415,6 +419,9 @@ func (s *Store) decide(ctx context.Context, hash, marker string, before time.Tim
 // Recover implements Deleter.
 func (s *Store) Recover(ctx context.Context) error {
 	s.forget(ctx)
+	if err := s.forgetDamaged(ctx); err != nil {
+		return err
+	}
 	for o := range s.core.Client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + "deleting/", Recursive: true}) {
 		digits, _, _ := strings.Cut(path.Base(o.Key), ".")
 		hash := "sha256:" + digits

@@ -297,7 +297,7 @@ func TestS3SweepDeletesWhatIsUnused(t *testing.T) {
 	u := &uses{used: map[string]bool{nameOf(t, "used"): true}}
 	u.asked = func() { // after the store was read
 		put(t, f, "again")
-		if err := f.KeepArtifact(t.Context(), nameOf(t, "named")); err != nil {
+		if _, err := f.KeepArtifact(t.Context(), nameOf(t, "named")); err != nil {
 			t.Error(err)
 		}
 	}
@@ -308,7 +308,7 @@ func TestS3SweepDeletesWhatIsUnused(t *testing.T) {
 		}
 		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/sha256/"+strings.TrimPrefix(nameOf(t, "late"), "sha256:")) {
 			// The sweep has read the time, and is about to delete: a caller that comes now is refused.
-			code(t, f.KeepArtifact(t.Context(), nameOf(t, "late")), perdure.CodeTooManyRequests)
+			code(t, keep(t, f, nameOf(t, "late")), perdure.CodeTooManyRequests)
 			_, err := send(t, f, "late", 0, 4)
 			code(t, err, perdure.CodeTooManyRequests)
 			markers++
@@ -422,6 +422,58 @@ func TestS3SweepEndsADeletion(t *testing.T) {
 			t.Errorf("objects %q", keys)
 		}
 	}
+}
+
+// F274: an object whose bytes have changed is moved aside, and can be stored again. One that is whole stays.
+func TestS3MovesADamagedArtifactAside(t *testing.T) {
+	f := newS3(t)
+	put(t, f, "scene")
+	name := nameOf(t, "scene")
+	spoil := func(content string) {
+		t.Helper()
+		if _, err := f.backend.PutObject("bucket", "a/b/sha256/"+strings.TrimPrefix(name, "sha256:"), map[string]string{}, strings.NewReader(content), int64(len(content)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setAside := func(want bool) {
+		t.Helper()
+		if aside, err := f.SetAside(t.Context(), name); aside != want || err != nil {
+			t.Errorf("moved aside: %v, %v", aside, err)
+		}
+	}
+	setAside(false)
+	spoil("seene")
+	setAside(true)
+	absent(t, f, "scene")
+	setAside(false)
+	put(t, f, "scene")
+	read(t, f, "scene")
+	setAside(false)
+	spoil("sce") // the upload finds that out itself
+	put(t, f, "scene")
+	read(t, f, "scene")
+	count := func(part string) (n int) {
+		for _, key := range f.keys(t) {
+			if strings.Contains(key, part) {
+				n++
+			}
+		}
+		return n
+	}
+	if count("damaged/") != 2 || count("deleting/") != 0 {
+		t.Errorf("%v", f.keys(t))
+	}
+	if err := f.Recover(t.Context()); err != nil || count("damaged/") != 2 {
+		t.Errorf("%v: %v", f.keys(t), err)
+	}
+	read(t, f, "scene")
+}
+
+// keep returns the error of KeepArtifact.
+func keep(t *testing.T, f *fakeS3, hash string) error {
+	t.Helper()
+	_, err := f.KeepArtifact(t.Context(), hash)
+	return err
 }
 
 func TestOpenS3RefusesOtherURLs(t *testing.T) {

@@ -462,6 +462,6 @@ func Registered() *operate.HostRegistered {
 // Host is a host with a value in each field.
 func Host() *operate.HostView {
 	return &operate.HostView{Name: "h1", State: operate.HostDraining, Holder: "host/h1/7f3a", HostSettings: HostSettings(), Used: perdure.Amounts{"cpu": 500},
-		Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, Reservation: &operate.HostReservation{Job: ID, Step: "render", Since: At, Until: At}, RegisteredAt: At, SeenAt: At,
+		NoSpace: true, Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, Reservation: &operate.HostReservation{Job: ID, Step: "render", Since: At, Until: At}, RegisteredAt: At, SeenAt: At,
 		InFlight: []operate.HostRun{{Job: ID, Step: "render", Run: 3, Agent: "exec", Requires: perdure.Requires{Amounts: perdure.Amounts{"cpu": 500}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, StartedAt: At}}}
 }

@@ -436,6 +436,8 @@ export interface Host {
   inFlight?: HostRun[];
   /** Labels that steps may require or prefer */
   labels?: Record<string, string>;
+  /** It can take nothing at present: all of its capacities are 0, as when its state directory is full */
+  noSpace?: boolean;
   /** The step for which it is kept: it gets only runs that do not delay this step */
   reservation?: HostReservation;
   /** The version of the host's program */
