@@ -89,7 +89,7 @@ var layers = []layer{
 	{pkg: "internal/hostagent", ours: []string{"", "agents/exec", "internal/agenthost", "internal/crashpoint", "internal/env", "internal/keeper", "internal/slurm", "operate", "protocol"}, modules: []string{"golang.org/x/sys"}, why: "it connects the agent exec with an exchange, and has the state directory of a host"},
 	{pkg: "guard", ours: []string{""}, why: "it is part of users' handlers: they need the standard library and no more"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
-	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "internal/retryafter", "internal/tlsfiles", "internal/traceid", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
+	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/plain", "internal/redact", "internal/retryafter", "internal/tlsfiles", "internal/traceid", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
 	{pkg: "internal/access", ours: []string{"", "internal/env", "internal/kernel", "operate"}, why: "who calls a node: it knows tokens and sessions, and no call"},
 	{pkg: "internal/oidc", ours: []string{"", "internal/plain", "operate"}, modules: []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/sync"}, why: "logins with OpenID Connect; it knows no session"},
 	{pkg: "internal/logfile", ours: []string{"internal/kernel"}, why: "the format of logs that were moved to artifacts: one component writes it, and another reads it"},

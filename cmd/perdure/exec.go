@@ -427,7 +427,7 @@ func (e *execLogs) rest(ctx context.Context, v *perdure.JobView) (stdout, stderr
 	defer slow.Stop()
 	var all sync.WaitGroup
 	for _, l := range e.streams {
-		all.Go(func() { l.finish(ctx, s.Run) })
+		all.Go(func() { _ = l.finish(ctx, s.Run) }) // complainCut tells what is missing
 	}
 	all.Wait()
 	for _, l := range e.streams {
@@ -515,7 +515,7 @@ func withoutStderr(message string) string {
 // stoppedByOperator is the beginning of the message of a run that an operator has stopped.
 const stoppedByOperator = "stopped by an operator"
 
-// stoppedBy returns the operator who has stopped a run, and why.
+// stoppedBy returns the message of a run that an operator has stopped, with the name and the reason of the operator.
 func stoppedBy(ctx context.Context, svc perdure.Jobs, v *perdure.JobView, run int64) string {
 	text, q := stoppedByOperator, perdure.HistoryQuery{Job: v.ID.String(), Limit: perdure.MaxListLimit}
 	for range maxPastPages {

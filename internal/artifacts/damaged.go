@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// Damage. Nothing rereads artifacts that nobody needs. A node that reads all bytes of an artifact compares them with its hash.
+// Damage. No component rereads artifacts on its own. A node that reads all bytes of an artifact compares them with its hash.
 // If they differ, the backend reads them once more (SetAside), and moves the artifact aside only if it could read all of them,
 // and they differ again: a read that fails says nothing about the bytes. The artifact then counts as not stored, and the next
 // upload stores it again. What was moved aside is kept for a while (KeepDamaged), under another name.
