@@ -64,7 +64,7 @@ func (a *api) logRoutes() []route {
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/steps/{name}/logs", id: "getLogs", tag: "jobs", do: (*call).readLogs,
 			summary: "Read the log of a run",
-			doc: "The bytes that the run has written, and a line such as `… 312 MiB left out …` where some are not stored. With `follow=true` the answer ends with the run. " +
+			doc: "The bytes that the run has written, and a line such as `… 312 MiB left out …` where some are not stored. With `follow=true` the answer ends when the log is complete. " +
 				"With `Accept: text/event-stream` the answer is a stream of events `part`, each with `run`, `offset`, `leftOut` (bytes before offset that are not stored), `size` (the present end of the log), `data` in base64 and, if the run or its log has ended, `end`; after the last part it has the event `end`. " +
 				"A node serves 500 streams of single jobs, to which these belong.",
 			params: []param{
@@ -72,7 +72,7 @@ func (a *api) logRoutes() []route {
 				{name: "stream", doc: "stdout or stderr; default: stdout", example: "stderr"},
 				{name: "offset", doc: "Offset of the first byte; default: 0", example: "65536"},
 				{name: "tail", doc: "At most so many bytes before the present end, such as 64KiB", example: "64KiB"},
-				{name: "follow", doc: "true: go on until the run has ended", example: "true"},
+				{name: "follow", doc: "true: go on until the log is complete", example: "true"},
 			},
 			results: []result{
 				{status: http.StatusPartialContent, types: []string{mediaText}, of: reflect.TypeFor[string](), doc: "The log as it is stored now", headers: map[string]string{nextOffsetHeader: "Offset of the byte after the answer. With follow it is a trailer"}},
