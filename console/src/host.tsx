@@ -13,7 +13,10 @@ const hostMarks: Record<string, Mark> = {
 /** The states of hosts, in the order of the filter. */
 export const hostStates = Object.keys(hostMarks);
 
-export const hostMark = ({ state }: Pick<Host, "state">): Mark => hostMarks[state] ?? unknownMark(state);
+const noSpace: Mark = { ...unknownMark("no space"), sign: "■", tone: "bad", detail: "The state directory of the host is full: it gets no runs." };
+
+export const hostMark = ({ state, noSpace: full }: Pick<Host, "state" | "noSpace">): Mark =>
+  state === "ready" && full ? noSpace : (hostMarks[state] ?? unknownMark(state));
 
 /** "2 of 8", "4 of 32 GiB": the unit is there once if it is the same. */
 function usedText(name: string, used: number, capacity: number, of: string): string {
