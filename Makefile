@@ -50,6 +50,7 @@ PACKAGES_WITHOUT_RACE = \
 	./internal/graph \
 	./internal/jsontext \
 	./internal/kernel \
+	./internal/logfile \
 	./internal/mutants \
 	./internal/pictures \
 	./internal/plain \
