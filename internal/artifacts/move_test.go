@@ -217,6 +217,7 @@ func TestMoverWaitsForArtifacts(t *testing.T) {
 		defer cancel()
 		go m.Lead(ctx)
 		time.Sleep(time.Hour - time.Second)
+		synctest.Wait()
 		if a.calls < 10 || a.calls > 30 || rowOf(t, store, l) != l {
 			t.Errorf("%d attempts", a.calls)
 		}
