@@ -364,7 +364,7 @@ func (a *app) followLogs(ctx context.Context, t *target, v *perdure.JobView) *ex
 	}
 	for _, stream := range logStreams {
 		l := &execLog{logPrinter: logPrinter{app: a.printing(stream)}, of: logs}
-		l.logFollower = logFollower{svc: t, at: operate.LogQuery{Job: logs.job, Step: execStep, Stream: stream}, see: func(part *operate.LogPart) error {
+		l.logFollower = logFollower{svc: t, reached: true, at: operate.LogQuery{Job: logs.job, Step: execStep, Stream: stream}, see: func(part *operate.LogPart) error {
 			if part.Run > 0 {
 				logs.begin(ctx, part.Run)
 			}

@@ -145,7 +145,7 @@ func place(f perdure.FieldError) string {
 	switch {
 	case f.Line > 0:
 		return fmt.Sprintf("%d:%d: ", f.Line, f.Column)
-	case strings.HasPrefix(f.Pointer, "/path/"): // of the URL, which users of this program do not see
+	case strings.HasPrefix(strings.TrimPrefix(f.Pointer, "/"), "path/"): // of the URL, which users of this program do not see
 	case f.Pointer != "":
 		return f.Pointer + ": "
 	}

@@ -184,6 +184,9 @@ type logFollower struct {
 	see func(*operate.LogPart) error
 	cut func(run int64) // is called if the log of a further run begins before that of this run is complete; nil: nothing is called
 
+	// reached: the server has answered before. Only then it is called again after a failure.
+	reached bool
+
 	end    bool      // the log of at.Run is complete
 	left   bool      // it is not, and the node does not expect that more follows
 	newsAt time.Time // when there were new bytes
@@ -199,6 +202,7 @@ func (l *logFollower) take(part *operate.LogPart) error {
 	if err := l.see(part); err != nil {
 		return err
 	}
+	l.reached = true
 	l.at.Run, l.at.Offset, l.at.Tail, l.end = part.Run, part.Next(), 0, part.End
 	return nil
 }
@@ -240,7 +244,7 @@ func (l *logFollower) finish(ctx context.Context, last int64) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err != nil && code != perdure.CodeUnavailable && code != perdure.CodeTooManyRequests:
+		case err != nil && (!l.reached || code != perdure.CodeUnavailable && code != perdure.CodeTooManyRequests):
 			return err
 		case l.at != before && err == nil:
 		case time.Since(l.newsAt) >= logPatience:
