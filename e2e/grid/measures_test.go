@@ -141,7 +141,8 @@ func (g *grid) reattach(n int) {
 	g.until("the runs are continued", time.Minute, func() bool {
 		_, rest, found := strings.Cut(g.hosts[0].Log.String(), `msg="runs of the earlier process continued" `)
 		if found {
-			_, _ = fmt.Sscanf(rest, "runs=%d", &continued.runs)
+			_, rest, _ = strings.Cut(rest, "runs=")
+			_, _ = fmt.Sscanf(rest, "%d", &continued.runs)
 			continued.took = time.Since(began)
 		}
 		return found
