@@ -216,7 +216,11 @@ func (c *campaign) plan(counted map[crashpoint.Point]int) (kills []crash) {
 		case *allCrashes:
 			kills = append(kills, all...)
 		case i%2 == c.half:
-			kills = append(kills, all[i/2%2*len(all)/2])
+			pick := 0 // the first one and a middle one take turns
+			if i/2%2 == 1 {
+				pick = len(all) / 2
+			}
+			kills = append(kills, all[pick])
 		}
 	}
 	return kills

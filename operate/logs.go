@@ -33,7 +33,7 @@ type LogQuery struct {
 	Stream LogStream // "": Stdout
 	Offset int64     // the first byte, counted from the start of the log
 	Tail   int64     // at most so many bytes before the present end; 0: no bound
-	Follow bool      // go on until the run has ended
+	Follow bool      // go on until the log is complete
 }
 
 // LogPart is a part of a log.

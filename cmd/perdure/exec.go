@@ -490,7 +490,7 @@ func (e *execEnd) hint(s *perdure.StepView) string {
 	switch s.LastError.Code {
 	case "notFound":
 		_, err := os.Stat(program)
-		if local := err == nil && !filepath.IsAbs(program); local || strings.Contains(program, "/") && !filepath.IsAbs(program) {
+		if isLocal := err == nil; !filepath.IsAbs(program) && (isLocal || strings.Contains(program, "/")) {
 			return "a command runs in an empty directory on its host; --file PATH=FILE puts a file there"
 		}
 	case string(kernel.CauseTime), string(kernel.CauseLost):

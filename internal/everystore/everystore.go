@@ -43,7 +43,7 @@ func SQLite(t *testing.T, path string) kernel.Store {
 }
 
 // Database returns the URL of a fresh database with the schema.
-func Database(t *testing.T) string {
+func Database(t testing.TB) string {
 	t.Helper()
 	return pgtest.Prepared(t, func(ctx context.Context, url string) error {
 		_, _, err := postgres.Migrate(ctx, url)

@@ -424,7 +424,7 @@ const maxMisses = 3
 // miss says why a host cannot take a demand even if it is empty.
 type miss struct {
 	host  string
-	lacks []string // what it lacks, in words; changed only by another host, or another job
+	lacks []string // labels, amounts and the like that it does not have, in words: waiting does not help
 	away  []string // why it takes nothing at present, although it may lack nothing
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Values that refer to artifacts are accepted only if these are stored with the size that the value has, as far as the node keeps artifacts. The check also
-// renews the time of old artifacts, so that none is deleted before the use is committed (internal/artifacts).
+// A node that keeps artifacts accepts a value that refers to some only if each is stored, and has the size that the value names.
+// The check also renews the time of old artifacts, so that none is deleted before the use is committed (internal/artifacts).
 
 // artifactKeeper is a backend that deletes unused artifacts.
 type artifactKeeper interface {

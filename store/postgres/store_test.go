@@ -1,14 +1,13 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/postgres"
@@ -60,10 +59,7 @@ func Benchmark(b *testing.B) {
 // fresh returns the URL of an empty database with the schema.
 func fresh(t testing.TB) string {
 	t.Helper()
-	return pgtest.Prepared(t, func(ctx context.Context, url string) error {
-		_, _, err := postgres.Migrate(ctx, url)
-		return err
-	})
+	return everystore.Database(t)
 }
 
 func open(t testing.TB, url string, opts ...postgres.Option) *postgres.Store {
