@@ -1,6 +1,8 @@
 package scheduler_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -231,4 +233,47 @@ func TestCompleteHeartbeatExpiresWhatIsNotListed(t *testing.T) {
 			t.Errorf("a report of a run that its holder had lost: %+v", res)
 		}
 	})
+}
+
+// heldBy is a store whose transactions call a function before they read all runs of a holder.
+type heldBy struct {
+	kernel.Store
+	before func()
+}
+
+func (s heldBy) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return s.Store.Update(ctx, func(tx kernel.Tx) error { return fn(heldByTx{tx, s}) })
+}
+
+type heldByTx struct {
+	kernel.Tx
+	s heldBy
+}
+
+func (tx heldByTx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
+	if request == "" {
+		tx.s.before()
+	}
+	return tx.Tx.HeldBy(holder, agent, request, max)
+}
+
+// F185: the sender of a complete heartbeat gives up while the transaction is under way. It gets no time, which only a
+// transaction that was committed may give; and the run that is lost expires.
+func TestCompleteHeartbeatWhoseSenderGivesUp(t *testing.T) {
+	store := memory.New()
+	ctx, giveUp := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	d := open(t, heldBy{store, func() { giveUp(); <-left }}, scheduler.Config{})
+	d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {backoff: 1h}}\n")
+	run := d.claim(protocol.Claim{Agent: "a", Holder: "h", RequestID: "r"})[0]
+	c := protocol.CompleteHeartbeat{Holder: "h", AsOf: run.LockedUntil.Add(-time.Hour + time.Millisecond)}
+	_, asOf, err := d.HeartbeatAll(ctx, c)
+	close(left)
+	if !errors.Is(err, context.Canceled) || !asOf.IsZero() {
+		t.Errorf("%v, %v", asOf, err)
+	}
+	d.submit(one) // after the transaction
+	if steps, err := store.StepsOf(t.Context(), run.Job, time.Time{}); err != nil || steps[0].Phase != perdure.Waiting {
+		t.Errorf("%+v, %v", steps, err)
+	}
 }

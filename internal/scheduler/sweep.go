@@ -53,9 +53,10 @@ func (s *Scheduler) SweepLost(ctx context.Context, holder string, max int) (int,
 // of its transaction.
 func (s *Scheduler) sweepUnlisted(ctx context.Context, c *protocol.CompleteHeartbeat) (asOf time.Time, err error) {
 	rights := rightsOf(ctx)
+	var began time.Time                // if the caller leaves, the transaction goes on, and may still write this
 	runs := map[kernel.StepRef]int64{} // those that are lost, by their steps
 	_, err = s.sweep(ctx, &dueScan{max: perdure.MaxBatch, find: func(b *batch, max int) ([]kernel.StepRef, error) {
-		asOf = b.w.Now()
+		began = b.w.Now()
 		refs, err := b.tx.HeldBy(c.Holder, "", "", max)
 		if err != nil || len(refs) == 0 {
 			return nil, err
@@ -72,7 +73,10 @@ func (s *Scheduler) sweepUnlisted(ctx context.Context, c *protocol.CompleteHeart
 		step := b.w.Step(ref) // it may have changed before its job was locked
 		return step.Run == runs[ref] && mayCarryOut(rights, step.Agent) && b.w.Expire(ref, c.Holder, kernel.CauseLost)
 	}})
-	return asOf, err
+	if err != nil {
+		return time.Time{}, err
+	}
+	return began, nil
 }
 
 // SweepOverdue applies the policy of jobs that have passed their deadline.
