@@ -94,15 +94,15 @@ func (c *Claim) Answer(runs []perdure.Run, err error) {
 // grant is what one try of a transaction gives to one claim.
 type grant struct {
 	*Claim
-	runs      []perdure.Run
-	bytes     int             // size of the answer
-	lacksRoom bool            // nothing was granted, because the server has no room for the answer
-	place     *place          // the claim's host; nil: none
-	free      perdure.Amounts // what is free of the host, for this claim
-	refused   error           // the claim does not fit its host
-	isPart    bool            // it is answered without runs, so that its host claims with all that is free
-	aside     *Aside          // not nil if this transaction cannot answer the claim
-	locked    bool            // the transaction has locked the repeated claim, and it had no runs
+	runs         []perdure.Run
+	bytes        int             // size of the answer
+	lacksRoom    bool            // nothing was granted, because the server has no room for the answer
+	place        *place          // the claim's host; nil: none
+	free         perdure.Amounts // what is free of the host, for this claim
+	refused      error           // the claim does not fit its host
+	partialOffer bool            // it is answered without runs, so that its host claims with all that is free
+	aside        *Aside          // not nil if this transaction cannot answer the claim
+	locked       bool            // the transaction has locked the repeated claim, and it had no runs
 }
 
 // runBytes is an upper bound on the size of a run in the answer, without its input and output.

@@ -31,8 +31,9 @@ import (
 // The transaction looks before it grants runs, so that small steps do not take what has just become free. It looks again after
 // that: if all runs of a host end at once, nothing but the runs that it is granted shows that small steps are in the way.
 //
-// What a host's runs leave of its capacity may be in several claims, each with too little for the step. If a reserved host
-// has room, its claims with a part of it are answered without runs. The host then claims with all that is free.
+// A host divides its free capacity between its open claims, so each of them may offer too little for the step although the
+// host has room. Such a claim is answered without runs. When all of them are answered, the host sends one claim with all of
+// its free capacity.
 //
 // The job of the step is locked when its host is chosen, and the row of the host when the reservation is written. So a step
 // reserves one host, and a host is reserved for one step, however many nodes do this at once. Host rows are locked last, in
@@ -60,7 +61,7 @@ func (p *place) unused() perdure.Amounts { return p.host.Unused(p.uses) }
 
 // step returns the step for which the host is reserved.
 func (p *place) step() kernel.StepRef {
-	if !p.next.At.IsZero() {
+	if !p.next.Since.IsZero() {
 		return p.next.StepRef
 	}
 	return p.host.Reservation.StepRef
@@ -107,7 +108,7 @@ func (t *Transaction) loadHosts() error {
 
 // loadReservation reads the step for which a host is reserved.
 func (t *Transaction) loadReservation(p *place) error {
-	if p.host.Reservation.At.IsZero() {
+	if p.host.Reservation.Since.IsZero() {
 		return nil
 	}
 	step, err := t.peek(p.host.Reservation.StepRef)
@@ -361,13 +362,14 @@ func (p *place) confirms(h *kernel.Host) bool {
 	return h.Incarnation == p.host.Incarnation && h.Draining == p.host.Draining && h.Reservation.Same(p.host.Reservation)
 }
 
-// answerParts marks the claims that are answered because a part of what their host has free is in other claims.
-func (t *Transaction) answerParts() {
+// answerPartialOffers marks the claims that are answered without runs because they offer only a part of what their host has
+// free.
+func (t *Transaction) answerPartialOffers() {
 	for _, s := range t.searches {
 		for _, g := range s.grants {
 			if p := g.place; p != nil && p.reserved != "" {
 				s.hostReserved = true
-				g.isPart = g.isOpen() && g.mayGetNewRuns() && p.used && kernel.IsPart(p.reserved, g.free, p.unused())
+				g.partialOffer = g.isOpen() && g.mayGetNewRuns() && p.used && kernel.IsPartialOffer(p.reserved, g.free, p.unused())
 			}
 		}
 	}
@@ -406,8 +408,8 @@ func (t *Transaction) admits(g *grant, ref kernel.StepRef, d kernel.Demand) bool
 	return false
 }
 
-// took notes that the claim was granted a run of a step.
-func (g *grant) took(s *kernel.Step) {
+// addRun notes that the claim was granted a run of a step.
+func (g *grant) addRun(s *kernel.Step) {
 	g.free = kernel.Take(g.free, s.Needs.Demand().Requires())
 	g.place.granted++
 	if g.place.used {

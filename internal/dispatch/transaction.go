@@ -102,7 +102,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) error {
 	if err := t.reserve(true); err != nil {
 		return err
 	}
-	t.answerParts()
+	t.answerPartialOffers()
 	return t.confirmHosts()
 }
 
@@ -407,7 +407,7 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 				t.granted++
 				g.add(run, t.b.Began(), len(refs))
 				if g.place != nil {
-					g.took(t.b.Workset().Step(ref))
+					g.addRun(t.b.Workset().Step(ref))
 				}
 				if len(g.runs) >= g.Most {
 					s.close(i)
@@ -475,7 +475,7 @@ func (t *Transaction) ReturnEarly() (kept []*Claim) {
 	}
 	var returned []*Claim
 	t.grants = slices.DeleteFunc(t.grants, func(g *grant) bool {
-		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || g.isPart || g.refused != nil || len(g.runs) > 0 || blocked[g.Request.Agent] {
+		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || g.partialOffer || g.refused != nil || len(g.runs) > 0 || blocked[g.Request.Agent] {
 			kept = append(kept, g.Claim)
 			return false
 		}
@@ -552,7 +552,7 @@ func (t *Transaction) End(o Outcome) {
 			g.Answer(nil, nil)
 		case o.Err == nil && g.refused != nil:
 			g.Answer(nil, g.refused)
-		case g.Request.Wait > 0 && !(g.isPart && o.Err == nil):
+		case g.Request.Wait > 0 && !(g.partialOffer && o.Err == nil):
 			returned = append(returned, g.Claim)
 		default:
 			g.Answer(nil, g.failed)

@@ -229,7 +229,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("%+v, %v", h, err)
 	}
 	h.Draining, h.DrainBy, h.DrainAuthor, h.DrainReason = true, startTime, "anna", "why"
-	h.Reservation = Reservation{Step: "s", At: startTime}
+	h.Reservation = Reservation{Step: "s", Since: startTime}
 	again, err := Register(&h, r, false, startTime.Add(10*time.Second))
 	if err != nil || again.RegisteredAt != startTime || again.SeenAt != startTime.Add(10*time.Second) || !again.Draining || again.DrainAuthor != "anna" || again.Reservation != h.Reservation {
 		t.Errorf("%+v, %v", again, err)
@@ -346,7 +346,7 @@ func TestReservedHosts(t *testing.T) {
 	var hosts []Host
 	add := func(name, labels string, of *Step, until time.Time) {
 		h := hostWith(name, labels, perdure.Amounts{"slots": 1})
-		h.Reservation = Reservation{StepRef: of.StepRef, Step: of.Name, At: startTime, Until: until}
+		h.Reservation = Reservation{StepRef: of.StepRef, Step: of.Name, Since: startTime, Until: until}
 		hosts = append(hosts, *h)
 	}
 	later := startTime.Add(time.Hour)

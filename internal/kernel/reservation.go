@@ -17,17 +17,19 @@ type Reservation struct {
 	StepRef
 	Step    string    // the name of the step
 	ReadyAt time.Time // when the step became ready
-	At      time.Time // when the host was reserved; zero: there is no reservation
+	Since   time.Time // when the host was reserved; zero: there is no reservation
 	Until   time.Time // it ends by then
 }
 
 // Same reports whether two reservations are the same.
-func (v Reservation) Same(o Reservation) bool { return v.StepRef == o.StepRef && v.At.Equal(o.At) }
+func (v Reservation) Same(o Reservation) bool {
+	return v.StepRef == o.StepRef && v.Since.Equal(o.Since)
+}
 
 // Reserves reports whether the host is reserved at now. s is the step of its reservation; nil if there is no such step.
 func (h *Host) Reserves(s *Step, now time.Time) bool {
 	v := &h.Reservation
-	return s != nil && !v.At.IsZero() && now.Before(v.Until) && !h.Silent(now) && s.StepRef == v.StepRef &&
+	return s != nil && !v.Since.IsZero() && now.Before(v.Until) && !h.Silent(now) && s.StepRef == v.StepRef &&
 		s.Phase == perdure.Ready && s.ReadyAt.Equal(v.ReadyAt) && Fits(h, h.Capacity, s.Needs.Demand().Requires())
 }
 
@@ -124,9 +126,9 @@ func (h *Host) RoomFor(d Demand, free perdure.Amounts, uses []Use, now time.Time
 	return roomAt(h.Unused(uses), uses, r, now)
 }
 
-// IsPart reports whether a claim offers too little for the step that has reserved its host, although the host has room for
-// it: other claims of the host offer the rest.
-func IsPart(reserved Demand, free, unused perdure.Amounts) bool {
+// IsPartialOffer reports whether a claim offers too little for the step that has reserved its host, although the host has room
+// for it: other claims of the host offer the rest.
+func IsPartialOffer(reserved Demand, free, unused perdure.Amounts) bool {
 	r := reserved.Requires()
 	return covers(unused, r) && !covers(free, r)
 }
@@ -173,7 +175,7 @@ func ReservationFor(s *Step, uses []Use, patience time.Duration, now time.Time) 
 	for _, u := range uses {
 		last = max(last, 2*u.Until.Sub(u.Since))
 	}
-	return Reservation{StepRef: s.StepRef, Step: s.Name, ReadyAt: s.ReadyAt, At: now, Until: now.Add(last)}
+	return Reservation{StepRef: s.StepRef, Step: s.Name, ReadyAt: s.ReadyAt, Since: now, Until: now.Add(last)}
 }
 
 // Forgotten reports whether a host with this number of runs is removed: it has been silent for so long.

@@ -83,7 +83,7 @@ func TestPartOfTheCapacity(t *testing.T) {
 		free, unused int64
 		want         bool
 	}{"all of it": {4, 4, false}, "a part": {1, 4, true}, "the host has no room": {1, 3, false}} {
-		if got := IsPart("slots=4;;", slots(c.free), slots(c.unused)); got != c.want {
+		if got := IsPartialOffer("slots=4;;", slots(c.free), slots(c.unused)); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

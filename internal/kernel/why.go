@@ -153,7 +153,7 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	if i := slices.IndexFunc(f.Hosts, func(h Host) bool { return h.Reserves(s, f.Now) }); i >= 0 {
 		h := &f.Hosts[i]
 		return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Until: h.Reservation.Until,
-			Text: fmt.Sprintf("ready; host %s has been reserved for it for %s, and gets no runs that would delay it", h.Name, span(f.Now.Sub(h.Reservation.At)))}
+			Text: fmt.Sprintf("ready; host %s has been reserved for it for %s, and gets no runs that would delay it", h.Name, span(f.Now.Sub(h.Reservation.Since)))}
 	}
 	seen, ok := f.Seen[s.Agent]
 	if !ok {

@@ -50,7 +50,7 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		{"a", func(w *world) {
 			w.steps[0].Needs = Needs("").withDemand("cpu=2000;;")
 			h := hostWith("h7", "", perdure.Amounts{"cpu": 2000})
-			h.Reservation = Reservation{StepRef: StepRef{Index: 7}, Step: "large", At: w.now, Until: w.now.Add(time.Hour)}
+			h.Reservation = Reservation{StepRef: StepRef{Index: 7}, Step: "large", Since: w.now, Until: w.now.Add(time.Hour)}
 			facts.Hosts, facts.HostsKnown = []Host{*h}, true
 		}, "a", perdure.WhyAgentBusy, "ready; no host that can take it has room for it yet; h7 is reserved for job_00000000000000000000000000000000/large"},
 		{"a", func(w *world) {

@@ -17,7 +17,7 @@ import (
 
 // Claim dispatches up to c.Max runs to the claim. If no step is ready, it waits for up to c.Wait. The answer has no runs
 // if no step became ready, or if the node drains.
-func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) (runs []perdure.Run, err error) {
+func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.newClaim(ctx, c)
 	maxWait := env.Forever // a claim that does not wait is answered after one transaction
 	if c.Wait > 0 {
@@ -33,8 +33,10 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) (runs []perdure
 		}
 	}
 	waited, slowed, ok := s.allow(ctx, w, maxWait)
-	if slowed {
-		defer func() { s.health.slowedEnded(c.Agent, c.Holder, len(runs)) }()
+	ended := func(granted int) {
+		if slowed {
+			s.health.slowedEnded(c.Agent, c.Holder, granted)
+		}
 	}
 	switch {
 	case !ok:
@@ -44,17 +46,19 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) (runs []perdure
 	}
 	crashpoint.Here(crashpoint.ClaimQueue)
 	if err := s.queue.Wait(w); err != nil {
+		ended(0)
 		return nil, err
 	}
 	switch s.env.Wait(ctx, maxWait, w.Answered) {
 	case env.Late:
-		runs, err := s.stopWaiting(w)
+		runs, err := s.stopWaiting(w, ended)
 		return s.traced(runs), err
 	case env.Gone: // the caller has gone and cannot receive the runs (F020)
-		runs, _ := s.stopWaiting(w)
+		runs, _ := s.stopWaiting(w, ended)
 		s.returnRuns(w, runs)
 		return nil, ctx.Err()
 	}
+	ended(len(w.Runs))
 	crashpoint.Here(crashpoint.ClaimDone)
 	return s.traced(w.Runs), w.Err
 }
@@ -110,23 +114,26 @@ var (
 )
 
 // stopWaiting ends the waiting of a claim. If the claim is in the queue, it is removed; if a transaction has it, the
-// answer of that transaction is awaited.
+// answer of that transaction is awaited. ended is called with the number of its runs when no transaction has it any more.
 //
 // The answer may be "no work" only if a transaction has searched for the claim. A repeated claim may have been granted
 // runs before, and other nodes may have work while this one is cut off from the store (F019, F120).
-func (s *Scheduler) stopWaiting(w *dispatch.Claim) (runs []perdure.Run, err error) {
+func (s *Scheduler) stopWaiting(w *dispatch.Claim, ended func(granted int)) (runs []perdure.Run, err error) {
 	switch {
 	case s.queue.Leave(w):
+		ended(0)
 		if err = w.Failed(); err == nil && !w.Searched() && s.env.Now().Sub(w.Since) >= dispatch.SearchTime {
 			err = errNotSearched // all writers are busy, or wait for the store
 		}
 	case s.env.Wait(context.Background(), leaveTime, w.Answered) == env.Late:
 		s.env.Go(func() {
 			s.env.Wait(context.Background(), env.Forever, w.Answered)
+			ended(len(w.Runs))
 			s.returnRuns(w, w.Runs)
 		})
 		return nil, errNoStore
 	default:
+		ended(len(w.Runs))
 		runs, err = w.Runs, w.Err
 	}
 	if len(runs) == 0 && err == nil && s.failing.Load() {

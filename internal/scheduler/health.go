@@ -42,9 +42,9 @@ type holderHealth struct {
 
 // runEnd is the end of a run.
 type runEnd struct {
-	at   uint32  // in seconds since 1970
-	took float32 // seconds
-	done bool
+	at      uint32  // in seconds since 1970
+	seconds float32 // its duration
+	done    bool
 }
 
 func newHealth(e env.Env) *health { return &health{env: e, agents: map[string]*agentHealth{}} }
@@ -80,7 +80,7 @@ func (h *health) note(r *kernel.RunEnd) {
 		h.size++
 	}
 	one.latest = now
-	end := runEnd{at: uint32(now.Unix()), took: float32(r.Duration.Seconds()), done: r.Outcome == perdure.OutcomeDone}
+	end := runEnd{at: uint32(now.Unix()), seconds: float32(r.Duration.Seconds()), done: r.Outcome == perdure.OutcomeDone}
 	if len(one.ends) < kernel.HealthRuns {
 		one.ends = append(one.ends, end)
 		return
@@ -105,17 +105,17 @@ func (h *health) forget(now time.Time) {
 }
 
 func (one *holderHealth) window(now time.Time) (w kernel.Window) {
-	var took float64
+	var seconds float64
 	for _, end := range one.ends {
 		if now.Unix()-int64(end.at) > int64(kernel.HealthTime/time.Second) {
 			continue
 		}
 		w.Runs++
-		if took += float64(end.took); end.done {
+		if seconds += float64(end.seconds); end.done {
 			w.Done++
 		}
 	}
-	w.Took = time.Duration(took * float64(time.Second))
+	w.Took = time.Duration(seconds * float64(time.Second))
 	return w
 }
 

@@ -1,14 +1,19 @@
 package scheduler
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
 
@@ -109,6 +114,107 @@ func TestHealthIsBounded(t *testing.T) {
 		ended("new", perdure.OutcomeDone, time.Second, 1, s)
 		if s.health.size != 1 {
 			t.Errorf("%d holders are remembered after their time", s.health.size)
+		}
+	})
+}
+
+// slowStore is a store whose transactions wait before their COMMIT, while wait is not nil.
+type slowStore struct {
+	kernel.Store
+	wait chan struct{}
+}
+
+func (s *slowStore) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return s.Store.Update(ctx, func(tx kernel.Tx) error {
+		if s.wait != nil {
+			<-s.wait
+		}
+		return fn(tx)
+	})
+}
+
+// withSickHolder calls fn with a scheduler that runs, and for which the holder "fails" is slowed.
+func withSickHolder(t *testing.T, fn func(t *testing.T, s *Scheduler, store *slowStore)) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{Store: memory.New()}
+		s := New(Config{Store: store, Compiler: &definition.Compiler{}})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+		plans, err := definition.Parse([]byte("type: t\nsteps:\n  s: {agent: a}\n"), definition.YAML, definition.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if _, err := s.Submit(t.Context(), plans[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, holder := range []string{"one", "two", "three"} {
+			ended(holder, perdure.OutcomeDone, time.Minute, 20, s)
+		}
+		ended("fails", perdure.OutcomeFailed, time.Minute, 20, s)
+		time.Sleep(2 * normFor)
+		fn(t, s, store)
+	})
+}
+
+// F209: the caller of a slowed claim gives up while a transaction has the claim. No other claim of the holder gets runs until
+// that transaction has ended, and the runs that it grants count.
+func TestRunsOfASlowedClaimCountIfItsCallerGivesUp(t *testing.T) {
+	c := protocol.Claim{Agent: "a", Holder: "fails", Max: 50, RequestID: "r", First: true, Wait: time.Minute}
+	for name, call := range map[string]func(ctx context.Context, s *Scheduler) error{
+		"claim": func(ctx context.Context, s *Scheduler) error { _, err := s.Claim(ctx, c); return err },
+		"report": func(ctx context.Context, s *Scheduler) error {
+			_, _, err := s.Report(ctx, "fails", nil, &c)
+			return err
+		},
+	} {
+		for _, lasts := range []time.Duration{time.Second, 2 * leaveTime} {
+			t.Run(fmt.Sprint(name, " ", lasts), func(t *testing.T) {
+				withSickHolder(t, func(t *testing.T, s *Scheduler, store *slowStore) {
+					store.wait = make(chan struct{})
+					ctx, giveUp := context.WithCancel(t.Context())
+					returned := make(chan error, 1)
+					go func() { returned <- call(ctx, s) }()
+					synctest.Wait()
+					giveUp()
+					time.Sleep(lasts)
+					if most, wait, _ := s.health.mostRuns("a", "fails", 50); most != 0 || wait != allowEvery {
+						t.Errorf("beside a claim in progress: %d runs, or after %s", most, wait)
+					}
+					close(store.wait)
+					if err := <-returned; !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+					synctest.Wait()
+					if most, wait, _ := s.health.mostRuns("a", "fails", 50); most != 0 || wait < 50*time.Second {
+						t.Errorf("after the claim: %d runs, or after %s", most, wait)
+					}
+				})
+			})
+		}
+	}
+}
+
+// F209: a claim with reports that waits for its turn takes no runs away from other claims of a slowed holder.
+func TestSlowedClaimThatWaitsForItsTurnBlocksNoOther(t *testing.T) {
+	withSickHolder(t, func(t *testing.T, s *Scheduler, _ *slowStore) {
+		name := dispatch.ClaimName{Agent: "a", Holder: "fails", Request: "r"}
+		s.turns.Take(t.Context(), name, time.Second)
+		returned := make(chan error, 1)
+		go func() {
+			_, _, err := s.Report(t.Context(), "fails", nil, &protocol.Claim{Agent: "a", Holder: "fails", Max: 50, RequestID: "r"})
+			returned <- err
+		}()
+		synctest.Wait()
+		if most, wait, _ := s.health.mostRuns("a", "fails", 50); most != 5 {
+			t.Errorf("%d runs, or after %s", most, wait)
+		}
+		if err := <-returned; !errors.Is(err, errInProgress) {
+			t.Error(err)
 		}
 	})
 }

@@ -57,7 +57,7 @@ func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host, renews boo
 
 // endReservation removes the reservation of a host that does not hold any more.
 func endReservation(tx kernel.Tx, h *kernel.Host, now time.Time) error {
-	if h.Reservation.At.IsZero() {
+	if h.Reservation.Since.IsZero() {
 		return nil
 	}
 	steps, err := tx.Steps([]kernel.StepRef{h.Reservation.StepRef})

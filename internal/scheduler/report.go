@@ -50,15 +50,18 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.newClaim(ctx, c)
 	w.Request.Wait, w.WithReports = 0, true
+	if !s.turns.Take(ctx, w.Name(), env.Forever) {
+		return nil, cmp.Or(ctx.Err(), error(errInProgress))
+	}
 	var slowed bool
 	if w.Most, _, slowed = s.health.mostRuns(c.Agent, c.Holder, c.Max); w.Most == 0 {
 		w.Repeated = true // it gets only the runs that it was granted before
 	}
-	if slowed {
-		defer func() { s.health.slowedEnded(c.Agent, c.Holder, len(w.Runs)) }()
-	}
-	if !s.turns.Take(ctx, w.Name(), env.Forever) {
-		return nil, cmp.Or(ctx.Err(), error(errInProgress))
+	end := func() { // call it when no transaction has the claim any more
+		if slowed {
+			s.health.slowedEnded(c.Agent, c.Holder, len(w.Runs))
+		}
+		s.turns.End(w.Name())
 	}
 	r := newRequest(op, len(op.reports), make(chan struct{}, 1))
 	r.Next = w
@@ -68,12 +71,12 @@ func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol
 		if err = ctx.Err(); !s.queue.Withdraw(&r.Request) {
 			s.env.Go(func() {
 				s.env.Wait(context.Background(), env.Forever, w.Answered)
-				s.turns.End(w.Name())
+				end()
 			})
 			return nil, err
 		}
 	}
-	s.turns.End(w.Name())
+	end()
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +212,7 @@ func (o *heartbeatOp) refs(b *batch) (refs []kernel.StepRef) {
 func (o *heartbeatOp) apply(b *batch) error {
 	o.results = make([]protocol.HeartbeatResult, len(o.beats))
 	for i := range o.beats {
-		heartbeat := &o.beats[i]
+		heartbeat := o.beats[i] // a copy, because the caller may have given up, and has these
 		ref, ok := b.ref(heartbeat.Job, heartbeat.Step)
 		if !ok || !b.w.HasStep(ref) {
 			o.results[i] = protocol.HeartbeatResult{Job: heartbeat.Job, Step: heartbeat.Step, Run: heartbeat.Run, Stop: true, Reason: string(protocol.RefusedUnknown)}
@@ -222,7 +225,7 @@ func (o *heartbeatOp) apply(b *batch) error {
 		if checkProgress(heartbeat.Progress) != nil {
 			heartbeat.Progress = nil // a progress that cannot be stored does not cost the run its lock
 		}
-		o.results[i] = b.w.Heartbeat(ref, o.holder, heartbeat)
+		o.results[i] = b.w.Heartbeat(ref, o.holder, &heartbeat)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (d *harness) reserved() (found []string) {
 		d.t.Fatal(err)
 	}
 	for _, h := range hosts {
-		if !h.Reservation.At.IsZero() {
+		if !h.Reservation.Since.IsZero() {
 			found = append(found, h.Name+" "+h.Reservation.Step)
 		}
 	}

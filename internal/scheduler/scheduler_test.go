@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // harness is a running scheduler for a test.
@@ -123,6 +124,21 @@ func TestSameKeyIsTheSameJob(t *testing.T) {
 			t.Fatalf("%d jobs", len(jobs))
 		}
 	})
+}
+
+// F209: a progress that cannot be stored is left out. The heartbeats of the caller, who may have given up, are not written.
+func TestHeartbeatsOfTheCallerAreNotWritten(t *testing.T) {
+	d := open(t, memory.New(), scheduler.Config{})
+	d.submit(one)
+	run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
+	heartbeats := []protocol.Heartbeat{{Job: run.Job, Step: run.Step, Run: run.Number, Progress: json.RawMessage("{")}}
+	results, err := d.Heartbeat(t.Context(), "h", heartbeats)
+	if err != nil || results[0].Stop || string(heartbeats[0].Progress) != "{" {
+		t.Errorf("%+v, %v; %+v", results, err, heartbeats)
+	}
+	if steps, err := d.store.StepsOf(t.Context(), run.Job, time.Time{}); err != nil || steps[0].Progress != "" {
+		t.Errorf("%+v, %v", steps, err)
+	}
 }
 
 // F019: a claim whose answer was lost is repeated and returns the same runs.

@@ -69,7 +69,7 @@ func (svc *Service) hostView(ctx context.Context, h *kernel.Host, now time.Time,
 		v.Drain = &operate.HostDrainView{By: h.DrainBy, Author: h.DrainAuthor, Reason: h.DrainReason}
 	}
 	if r := h.Reservation; now.Before(r.Until) && !h.Draining && !h.Silent(now) {
-		v.Reservation = &operate.HostReservation{Job: r.Job, Step: r.Step, Since: r.At, Until: r.Until}
+		v.Reservation = &operate.HostReservation{Job: r.Job, Step: r.Step, Since: r.Since, Until: r.Until}
 	}
 	demands := make([]kernel.Demand, len(held))
 	for i := range held {

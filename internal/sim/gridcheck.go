@@ -257,7 +257,7 @@ func (w *world) auditHosts() {
 
 // reservation returns the step for which a host is reserved; nil if it is not.
 func (w *world) reservation(h *kernel.Host, now time.Time) *kernel.Step {
-	if h.Reservation.At.IsZero() {
+	if h.Reservation.Since.IsZero() {
 		return nil
 	}
 	for _, s := range w.steps(h.Reservation.Job) {
@@ -279,7 +279,7 @@ func (w *world) isKeptWaiting(j *kernel.Job, s *kernel.Step, now time.Time) bool
 		if h == nil || m.off || m.asleep || h.Reservation.StepRef != s.StepRef || !h.Reserves(s, now) {
 			continue
 		}
-		at := reservedAt{m.name, h.Reservation.At.UnixNano()}
+		at := reservedAt{m.name, h.Reservation.Since.UnixNano()}
 		room, known := w.grid.room[at]
 		if !known {
 			w.hit("F178")

@@ -162,7 +162,7 @@ func (w *world) goesByReservation(s *kernel.Step) bool {
 		patience = min(patience, g.crowd.patience)
 	}
 	h := w.hostRow(name)
-	return s.StartedAt.Sub(s.ReadyAt) > patience || h != nil && !h.Reservation.At.IsZero()
+	return s.StartedAt.Sub(s.ReadyAt) > patience || h != nil && !h.Reservation.Since.IsZero()
 }
 
 // remembersFull reports whether a node may remember one of the limits that a step names as full.

@@ -14,8 +14,8 @@ func copyHost(h *kernel.Host) kernel.Host {
 	row := *h
 	row.Labels, row.Capacity = maps.Clone(h.Labels), maps.Clone(h.Capacity)
 	row.DrainBy, row.RegisteredAt, row.SeenAt = storedTime(h.DrainBy), storedTime(h.RegisteredAt), storedTime(h.SeenAt)
-	if v := &row.Reservation; !v.At.IsZero() {
-		v.ReadyAt, v.At, v.Until = storedTime(v.ReadyAt), storedTime(v.At), storedTime(v.Until)
+	if v := &row.Reservation; !v.Since.IsZero() {
+		v.ReadyAt, v.Since, v.Until = storedTime(v.ReadyAt), storedTime(v.Since), storedTime(v.Until)
 	}
 	return row
 }
@@ -45,7 +45,7 @@ func (tx *tx) CountHosts() (int, error) { return len(tx.hosts), nil }
 
 func (tx *tx) ReservedFor(refs []kernel.StepRef) (found []kernel.Host, err error) {
 	for _, name := range slices.Sorted(maps.Keys(tx.hosts)) {
-		if h := tx.hosts[name]; !h.Reservation.At.IsZero() && slices.Contains(refs, h.Reservation.StepRef) {
+		if h := tx.hosts[name]; !h.Reservation.Since.IsZero() && slices.Contains(refs, h.Reservation.StepRef) {
 			found = append(found, copyHost(&h))
 		}
 	}

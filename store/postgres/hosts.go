@@ -48,7 +48,7 @@ func scanHost(r *pgwire.Reader) kernel.Host {
 	h.RegisteredAt, h.SeenAt = r.Time(), r.Time()
 	v := &h.Reservation
 	v.Job, v.Index, v.Step = r.UUID(), r.Int(), r.Text()
-	v.ReadyAt, v.At, v.Until = r.Time(), r.Time(), r.Time()
+	v.ReadyAt, v.Since, v.Until = r.Time(), r.Time(), r.Time()
 	return h
 }
 
@@ -117,7 +117,7 @@ func (tx *tx) PutHost(h, was *kernel.Host) error {
 	st := pgwire.New(sql).Text(h.Name).Text(h.Incarnation).Text(h.Boot).Text(h.Grid).Text(h.Version).Text(string(labels)).Text(string(capacity)).
 		Int64(h.Heartbeat.Microseconds()).Int(drainingInt(h)).Time(h.DrainBy).Text(h.DrainAuthor).Text(h.DrainReason).Time(h.RegisteredAt).Time(h.SeenAt)
 	v := &h.Reservation
-	st = st.UUID(v.Job).Int(v.Index).Text(v.Step).Time(v.ReadyAt).Time(v.At).Time(v.Until)
+	st = st.UUID(v.Job).Int(v.Index).Text(v.Step).Time(v.ReadyAt).Time(v.Since).Time(v.Until)
 	if was != nil {
 		st = st.Text(was.Incarnation).Int(drainingInt(was)).Time(was.SeenAt)
 	}

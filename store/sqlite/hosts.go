@@ -40,7 +40,7 @@ func readHost(r *row) kernel.Host {
 	h.RegisteredAt, h.SeenAt = r.time(), r.time()
 	v := &h.Reservation
 	v.Job, v.Index, v.Step = r.id(), r.int(), r.text()
-	v.ReadyAt, v.At, v.Until = r.time(), r.time(), r.time()
+	v.ReadyAt, v.Since, v.Until = r.time(), r.time(), r.time()
 	return h
 }
 
@@ -82,10 +82,10 @@ func (tx *tx) PutHost(h, was *kernel.Host) error {
 	values := []any{h.Incarnation, h.Boot, h.Grid, h.Version, string(labels), string(capacity), h.Heartbeat.Microseconds(),
 		flag(h.Draining), micros(h.DrainBy), h.DrainAuthor, h.DrainReason, micros(h.RegisteredAt), micros(h.SeenAt)}
 	v, job := &h.Reservation, any(nil)
-	if !v.At.IsZero() {
+	if !v.Since.IsZero() {
 		job = v.Job[:]
 	}
-	values = append(values, job, v.Index, v.Step, micros(v.ReadyAt), micros(v.At), micros(v.Until))
+	values = append(values, job, v.Index, v.Step, micros(v.ReadyAt), micros(v.Since), micros(v.Until))
 	var n int
 	if was == nil {
 		n, err = tx.changed(addHostSQL, append([]any{h.Name}, values...)...)

@@ -22,7 +22,7 @@ var hostChecks = []check{
 func someHost(name string) kernel.Host {
 	return kernel.Host{Name: name, Incarnation: "i1", Boot: "b", Grid: "local", Version: "v", Labels: map[string]string{"zone": "a"},
 		Capacity: perdure.Amounts{"cpu": 2500, "memory": 1 << 40}, Heartbeat: 90 * time.Second, Draining: true, DrainBy: at(time.Hour), DrainAuthor: "anna", DrainReason: "why",
-		RegisteredAt: at(0), SeenAt: at(time.Second), Reservation: kernel.Reservation{StepRef: ref(3, 7), Step: "s7", ReadyAt: at(2 * time.Second), At: at(time.Minute), Until: at(time.Hour)}}
+		RegisteredAt: at(0), SeenAt: at(time.Second), Reservation: kernel.Reservation{StepRef: ref(3, 7), Step: "s7", ReadyAt: at(2 * time.Second), Since: at(time.Minute), Until: at(time.Hour)}}
 }
 
 func (s *suite) hosts(want ...kernel.Host) {
