@@ -18,7 +18,7 @@ import (
 // Env is the environment in which a component runs.
 type Env interface {
 	Now() time.Time   // monotonic clock; its wall reading is meaningless
-	Wall() time.Time  // wall clock, which can be set
+	Wall() time.Time  // wall clock, which can be set, and which goes on while the machine sleeps
 	Float64() float64 // random, in [0,1)
 
 	Go(func())
@@ -85,7 +85,7 @@ func Start(e Env, fs ...func()) (wait func()) {
 type Real struct{}
 
 func (Real) Now() time.Time                            { return time.Now() }
-func (Real) Wall() time.Time                           { return time.Now() }
+func (Real) Wall() time.Time                           { return time.Now().Round(0) }
 func (Real) Float64() float64                          { return rand.Float64() }
 func (Real) Go(f func())                               { go f() }
 func (Real) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }

@@ -54,6 +54,7 @@ func (svc *Service) setAside(ctx context.Context, mender artifactMender, hash, g
 	case err != nil:
 		svc.Log.WarnContext(ctx, "damaged artifact not moved aside", "artifact", hash, "error", err)
 	case aside:
+		svc.kept.Put(hash, kept{})
 		svc.Log.ErrorContext(ctx, "artifact damaged; moved aside", "artifact", hash, "hash", got, "action", "store it again: perdure artifacts put FILE")
 	}
 }

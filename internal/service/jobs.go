@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -226,7 +225,7 @@ func (svc *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perd
 	if err := svc.TakeOver(ctx); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(svc.keepValue(ctx, act.Input, "/input"), svc.keepValue(ctx, act.Output, "/output")); err != nil {
+	if err := svc.keep(ctx, append(usesOf(act.Input, "/input"), usesOf(act.Output, "/output")...)); err != nil {
 		return nil, err
 	}
 	do := func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {

@@ -116,6 +116,7 @@ type Service struct {
 	recentHosts *recentHosts
 	graphs      *graphs
 	logs        *logWriter
+	kept        *keptArtifacts
 
 	summaries *lru.Cache[perdure.JobID, recentSummary]
 	liveBytes *liveBytes
@@ -137,7 +138,7 @@ func New(cfg Config) *Service {
 		cfg.Env = env.Real{}
 	}
 	cfg.LogRate = cmp.Or(cfg.LogRate, DefaultLogRate)
-	svc := &Service{Config: cfg, recent: newRecent(), recentHosts: newRecentHosts(), graphs: newGraphs(), logs: &logWriter{readers: map[kernel.LogRef]*logReaders{}}, summaries: newSummaries(), liveBytes: &liveBytes{}}
+	svc := &Service{Config: cfg, recent: newRecent(), recentHosts: newRecentHosts(), graphs: newGraphs(), logs: &logWriter{readers: map[kernel.LogRef]*logReaders{}}, summaries: newSummaries(), kept: newKept(), liveBytes: &liveBytes{}}
 	svc.liveJobs, svc.liveAlert = newLiveLists[perdure.JobView, perdure.JobID](svc), newLiveLists[perdure.AlertView, int64](svc)
 	return svc
 }

@@ -5,9 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/lru"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/protocol"
 )
@@ -18,6 +23,117 @@ import (
 // artifactKeeper is a backend that deletes unused artifacts.
 type artifactKeeper interface {
 	KeepArtifact(ctx context.Context, hash string) (size int64, err error)
+}
+
+// keepAtOnce is how many artifacts one call checks at once. A check is a request or two to an object store.
+const keepAtOnce = 32
+
+// A node remembers the artifacts that it has checked, for a while. So a repeated call goes on where the last one has ended, whose
+// time may have been too short for all of its artifacts. This is safe: an artifact is kept for much longer after a check than
+// keptFor and the time of a call (artifacts.Age, artifacts.RenewAfter).
+const (
+	keptFor   = 10 * time.Minute
+	keptBytes = 8 << 20 // of memory
+	keptSize  = 256     // of one artifact in memory, about
+)
+
+// kept is an artifact that was checked.
+type kept struct {
+	size int64
+	at   time.Time // by the wall clock, which goes on while the machine sleeps; zero: it was moved aside since
+}
+
+type keptArtifacts = lru.Cache[string, kept]
+
+func newKept() *keptArtifacts {
+	return lru.New[string](keptBytes, func(kept) int { return keptSize })
+}
+
+// artifactUse is a place in a request that refers to an artifact.
+type artifactUse struct {
+	hash string
+	size int64         // or anySize
+	at   func() string // returns the pointer of the place
+}
+
+// anySize is the size of an artifact whose size is not known.
+const anySize = -1
+
+// stored returns the sizes of those of the artifacts that are stored, and keeps these.
+func (svc *Service) stored(ctx context.Context, uses []artifactUse) (sizes map[string]int64, err error) {
+	keeper, ok := svc.Artifacts.(artifactKeeper)
+	if !ok {
+		return nil, nil
+	}
+	sizes = map[string]int64{}
+	var unchecked []string
+	now := svc.Env.Wall()
+	for _, u := range uses {
+		k, known := svc.kept.Get(u.hash)
+		if age := now.Sub(k.at); known && age >= 0 && age < keptFor && (u.size == anySize || u.size == k.size) {
+			sizes[u.hash] = k.size
+		} else {
+			unchecked = append(unchecked, u.hash)
+		}
+	}
+	slices.Sort(unchecked)
+	unchecked = slices.Compact(unchecked)
+	var mu sync.Mutex // of the variables from here on
+	next, failed := 0, error(nil)
+	check := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for next < len(unchecked) && failed == nil {
+			hash := unchecked[next]
+			next++
+			mu.Unlock()
+			size, err := keeper.KeepArtifact(ctx, hash)
+			mu.Lock()
+			switch {
+			case err == nil:
+				sizes[hash] = size
+				svc.kept.Put(hash, kept{size, now})
+			case perdure.CodeOf(err) != perdure.CodeNotFound:
+				failed = err
+			}
+		}
+	}
+	env.Start(svc.Env, slices.Repeat([]func(){check}, min(len(unchecked), keepAtOnce))...)()
+	return sizes, failed
+}
+
+// refuse returns an error if one of the artifacts is not stored, or has another size.
+func (svc *Service) refuse(uses []artifactUse, sizes map[string]int64) error {
+	if _, ok := svc.Artifacts.(artifactKeeper); !ok {
+		return nil
+	}
+	for _, u := range uses {
+		has, ok := sizes[u.hash]
+		var e *perdure.Error
+		pointer := ""
+		switch {
+		case !ok:
+			e = perdure.Refuse(perdure.CodeInvalid, "the artifact %s is not stored", u.hash)
+			e.Hint, pointer = "store it first: perdure artifacts put FILE", u.at()
+		case u.size != anySize && has != u.size:
+			e = perdure.Refuse(perdure.CodeInvalid, "the artifact %s has %d bytes, not %d", u.hash, has, u.size)
+			e.Hint, pointer = "perdure artifacts put FILE -o json prints the reference to an artifact, with its size", u.at()+"/size"
+		default:
+			continue
+		}
+		e.Fields = []perdure.FieldError{{Pointer: pointer, Message: e.Message, Hint: e.Hint}}
+		return e
+	}
+	return nil
+}
+
+// keep returns an error if one of the artifacts is not stored, or has another size.
+func (svc *Service) keep(ctx context.Context, uses []artifactUse) error {
+	sizes, err := svc.stored(ctx, uses)
+	if err != nil {
+		return err
+	}
+	return svc.refuse(uses, sizes)
 }
 
 // keepPlan returns an error if an artifact to which a submission refers is not stored.
@@ -32,11 +148,7 @@ func (svc *Service) keepPlan(ctx context.Context, plan *kernel.Plan) error {
 	if n := len(in) + len(plan.Artifacts); n > plain.MaxArtifacts {
 		return perdure.Refuse(perdure.CodeTooLarge, "a job with %d artifacts; at most %d", n, plain.MaxArtifacts)
 	}
-	for _, a := range in {
-		if err := svc.keep(ctx, a.Hash, a.Size, func() string { return "/input" + a.Pointer }); err != nil {
-			return err
-		}
-	}
+	uses := usesIn(in, "/input")
 	sizes := map[string]int64{}
 	if len(plan.Artifacts) > 0 {
 		of, _ := plain.Artifacts(plan.Text) // with an error, the sizes are not compared: the steps refuse what they cannot read
@@ -49,77 +161,52 @@ func (svc *Service) keepPlan(ctx context.Context, plan *kernel.Plan) error {
 		if n, known := sizes[hash]; known {
 			size = n
 		}
-		if err := svc.keep(ctx, hash, size, func() string { return cmp.Or(plain.FindArtifact(plan.Text, hash), "/steps") }); err != nil {
-			return err
-		}
+		uses = append(uses, artifactUse{hash, size, func() string { return cmp.Or(plain.FindArtifact(plan.Text, hash), "/steps") }})
 	}
-	return nil
+	return svc.keep(ctx, uses)
 }
 
-// keepValue returns an error if an artifact to which a value refers is not stored. at is the pointer of the value.
-func (svc *Service) keepValue(ctx context.Context, value []byte, at string) error {
+// usesIn returns the uses of artifacts in a value. at is the pointer of the value.
+func usesIn(found []plain.Artifact, at string) (uses []artifactUse) {
+	for _, a := range found {
+		uses = append(uses, artifactUse{a.Hash, a.Size, func() string { return at + a.Pointer }})
+	}
+	return uses
+}
+
+// usesOf returns the uses of artifacts in a value; none if it has one in a wrong form: the reader of the value refuses it.
+func usesOf(value []byte, at string) []artifactUse {
 	found, err := plain.Artifacts(value)
 	if err != nil {
-		return nil // the reader of the value refuses it
-	}
-	for _, a := range found {
-		if err := svc.keep(ctx, a.Hash, a.Size, func() string { return at + a.Pointer }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// anySize is the size of an artifact whose size is not known.
-const anySize = -1
-
-// keep returns an error if an artifact is not stored, or has another size than size. at returns the pointer of the value that
-// refers to it.
-func (svc *Service) keep(ctx context.Context, hash string, size int64, at func() string) error {
-	keeper, ok := svc.Artifacts.(artifactKeeper)
-	if !ok {
 		return nil
 	}
-	has, err := keeper.KeepArtifact(ctx, hash)
-	var e *perdure.Error
-	pointer := ""
-	switch {
-	case perdure.CodeOf(err) == perdure.CodeNotFound:
-		e = perdure.Refuse(perdure.CodeInvalid, "the artifact %s is not stored", hash)
-		e.Hint, pointer = "store it first: perdure artifacts put FILE", at()
-	case err != nil:
-		return err
-	case size != anySize && has != size:
-		e = perdure.Refuse(perdure.CodeInvalid, "the artifact %s has %d bytes, not %d", hash, has, size)
-		e.Hint, pointer = "perdure artifacts put FILE -o json prints the reference to an artifact, with its size", at()+"/size"
-	default:
-		return nil
-	}
-	e.Fields = []perdure.FieldError{{Pointer: pointer, Message: e.Message, Hint: e.Hint}}
-	return e
+	return usesIn(found, at)
 }
 
 // codeArtifactMissing is the code of a run whose output refers to an artifact that is not stored, or has another size.
 const codeArtifactMissing = "artifactMissing"
 
 // keepOutputs checks the artifacts of outputs. A report with an artifact that is not stored becomes that of a failed run: the
-// step is not done without it.
+// step is not done without it. With another error, the reports are to be sent again.
 func (svc *Service) keepOutputs(ctx context.Context, reports []protocol.Report) ([]protocol.Report, error) {
+	uses := make([][]artifactUse, len(reports))
+	for i := range reports {
+		if reports[i].Outcome == perdure.OutcomeDone {
+			uses[i] = usesOf(reports[i].Output, "/output")
+		}
+	}
+	sizes, err := svc.stored(ctx, slices.Concat(uses...))
+	if err != nil {
+		return nil, err
+	}
 	changed := false
 	for i := range reports {
-		if reports[i].Outcome != perdure.OutcomeDone {
+		var refusal *perdure.Error
+		if !errors.As(svc.refuse(uses[i], sizes), &refusal) {
 			continue
-		}
-		err := svc.keepValue(ctx, reports[i].Output, "/output")
-		refusal := (*perdure.Error)(nil)
-		switch {
-		case err == nil:
-			continue
-		case !errors.As(err, &refusal) || refusal.Code != perdure.CodeInvalid:
-			return nil, err // the reports are sent again
 		}
 		if !changed {
-			reports, changed = append([]protocol.Report(nil), reports...), true
+			reports, changed = slices.Clone(reports), true
 		}
 		rep := &reports[i]
 		rep.Outcome, rep.Output = perdure.OutcomeFailed, nil
