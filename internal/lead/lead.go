@@ -46,6 +46,9 @@ const (
 // tick bounds every wait, because timers may stand still while the machine sleeps.
 const tick = 250 * time.Millisecond
 
+// lastCall is how long a release waits for an extension in flight.
+const lastCall = 5 * time.Second
+
 type leader struct {
 	Config
 	epoch int64
@@ -73,7 +76,7 @@ func Run(ctx context.Context, c Config) (code int, err error) {
 
 // wait returns when this process leads.
 func (l *leader) wait(ctx context.Context) error {
-	said := ""
+	logged := ""
 	for {
 		hold, until, err := l.hold(ctx)
 		switch {
@@ -81,15 +84,15 @@ func (l *leader) wait(ctx context.Context) error {
 			return context.Cause(ctx)
 		case err != nil && isFinal(err):
 			return err
-		case err != nil && said != err.Error():
-			said = err.Error()
-			l.Log("role not reached", "role", l.Role, "error", said)
+		case err != nil && logged != err.Error():
+			logged = err.Error()
+			l.Log("role not reached", "role", l.Role, "error", logged)
 		case err == nil && hold.Leads:
 			l.epoch, l.until = hold.Epoch, until
 			l.Log("leads", "role", l.Role, "epoch", l.epoch)
 			return nil
-		case err == nil && said != hold.Leader:
-			said = hold.Leader
+		case err == nil && logged != hold.Leader:
+			logged = hold.Leader
 			l.Log("another holder leads", "role", l.Role, "epoch", hold.Epoch, "leader", hold.Leader)
 		}
 		select {
@@ -182,6 +185,12 @@ func (l *leader) lead(ctx context.Context) (int, error) {
 		}
 		select {
 		case <-p.done:
+			if calling { // the release must not overtake it, or the role would be extended after that
+				select {
+				case <-answers:
+				case <-time.After(lastCall):
+				}
+			}
 			return p.code(), nil
 		case a := <-answers:
 			calling = false

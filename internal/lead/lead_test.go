@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,14 +27,22 @@ type server struct {
 	mu       sync.Mutex
 	calls    int
 	released int
+	inFlight int // calls of HoldRole that have not returned
+	overtook int // calls of ReleaseRole that came during one
 	hold     func(ctx context.Context, call int) (*operate.RoleHold, error)
 }
 
 func (s *server) HoldRole(ctx context.Context, r operate.RoleRequest) (*operate.RoleHold, error) {
 	s.mu.Lock()
 	s.calls++
+	s.inFlight++
 	call := s.calls
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.inFlight--
+	}()
 	if s.hold != nil {
 		return s.hold(ctx, call)
 	}
@@ -44,6 +53,9 @@ func (s *server) ReleaseRole(context.Context, string, string) (*operate.RoleHold
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.released++
+	if s.inFlight > 0 {
+		s.overtook++
+	}
 	return &operate.RoleHold{Epoch: 7}, nil
 }
 
@@ -168,6 +180,25 @@ func TestTheCommandIsKilledIfTheRoleIsLost(t *testing.T) {
 				t.Errorf("exit %d, %q: %v\n%s", code, out, err, log)
 			}
 		})
+	}
+}
+
+// F211: the command ends while an extension is in flight. The role is released after its answer, or it would be extended after
+// the release, and nobody would lead until the end of that time.
+func TestReleaseDoesNotOvertakeAnExtension(t *testing.T) {
+	over := filepath.Join(t.TempDir(), "over")
+	s := &server{hold: func(_ context.Context, call int) (*operate.RoleHold, error) {
+		if call == 2 {
+			if err := os.WriteFile(over, nil, 0o600); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(700 * time.Millisecond) // the server does not know that the caller cancels its call
+		}
+		return &operate.RoleHold{Leads: true, Epoch: 7}, nil
+	}}
+	code, _, log, err := run(t, t.Context(), s, `while [ ! -e `+over+` ]; do sleep 0.02; done`, nil)
+	if err != nil || code != 0 || s.released != 1 || s.overtook > 0 || s.calls != 2 {
+		t.Errorf("exit %d, %v; %d extensions, %d releases, %d of them early\n%s", code, err, s.calls-1, s.released, s.overtook, log)
 	}
 }
 

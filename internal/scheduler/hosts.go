@@ -107,6 +107,9 @@ func (s *Scheduler) SweepHosts(ctx context.Context) error {
 			if err := tx.DeleteHost(h); err != nil {
 				return err
 			}
+			if _, err := s.saveHostAlerts(tx, h, nil, now); err != nil { // it closes them: receivers are not notified of that
+				return err
+			}
 			audit := kernel.AuditOf(ctx, "perdure", "deleteHost")
 			audit.Target, audit.Reason = name, "silent since "+h.SeenAt.UTC().Format(time.RFC3339)
 			if err := saveAudit(tx, audit); err != nil {

@@ -392,13 +392,20 @@ func TestRunsOfAHostAreBounded(t *testing.T) {
 	})
 }
 
-// A host that was silent for a week is removed, unless it has runs.
+// A host that was silent for a week is removed, with its alert, unless it has runs (F212).
 func TestSilentHostsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, memory.New(), scheduler.Config{})
-		for _, name := range []string{"busy", "gone"} {
+		for _, name := range []string{"busy", "full", "gone"} {
 			d.register(name, perdure.Amounts{"slots": 1})
 		}
+		alerts := func(want int) {
+			t.Helper()
+			if open, err := d.store.Alerts(t.Context(), kernel.AlertFilter{Kind: perdure.AlertNoSpace}); err != nil || len(open) != want {
+				t.Errorf("%d alerts expected: %+v, %v", want, open, err)
+			}
+		}
+		d.register("full", perdure.Amounts{"slots": 0})
 		d.submit(jobOf("s", "{slots: 1}", "8760h"))
 		if got := d.claimFree("busy", 1); len(got) != 1 {
 			t.Fatal("granted", got)
@@ -418,9 +425,11 @@ func TestSilentHostsAreRemoved(t *testing.T) {
 			}
 		}
 		time.Sleep(perdure.ForgetHostAfter)
-		sweep("busy", "gone")
+		sweep("busy", "full", "gone")
+		alerts(1)
 		time.Sleep(time.Second)
 		sweep("busy")
+		alerts(0)
 		page, err := d.store.AuditLog(t.Context(), kernel.AuditFilter{Limit: 9})
 		if err != nil || len(page) == 0 || page[0].Act != "deleteHost" || page[0].Target != "gone" {
 			t.Errorf("audit: %+v, %v", page, err)
