@@ -18,7 +18,10 @@ import (
 const (
 	moveEvery    = 2 * time.Second // from the end of one search for movable logs to the begin of the next
 	maxMovePause = 5 * time.Minute // the same, after several failures
-	logsAtOnce   = 100             // in one search
+	logsAtOnce   = 100             // in one query
+	// maxBusy is after how many refused uploads in a row a search ends: then the node has reached its bound on uploads, and each
+	// further one would read all bytes of its log in vain.
+	maxBusy = 10
 	// moveTime bounds the time from the begin of an upload to the commit that uses the artifact. It must be far below Age: see
 	// the comment on deletion.
 	moveTime = 5 * time.Minute
@@ -55,24 +58,27 @@ func (m *Mover) Lead(ctx context.Context) {
 
 // Move moves the logs that are movable now. It ends with the first error, except for one that concerns a single log.
 func (m *Mover) Move(ctx context.Context) (failed error) {
-	for {
-		logs, err := m.Store.MovableLogs(ctx, logsAtOnce)
+	busy := 0 // logs since the latest that was moved whose uploads were refused
+	for after := (kernel.LogRef{}); ; {
+		logs, err := m.Store.MovableLogs(ctx, after, logsAtOnce)
 		if err != nil {
 			return err
 		}
-		moved := 0
 		for i := range logs {
+			after = logs[i].LogRef
 			switch err := m.moveLog(ctx, logs[i]); {
 			case err == nil:
-				moved++
+				busy = 0
 			case errors.Is(err, kernel.ErrStale): // another mover was faster, or the log was deleted
+			case perdure.CodeOf(err) == perdure.CodeTooManyRequests && busy < maxBusy: // its artifact is being stored or deleted
+				busy++
 			case errors.Is(err, logfile.ErrDamaged), perdure.CodeOf(err) == perdure.CodeInvalid: // or its artifact is there, and damaged
 				failed = err
 			default:
 				return err
 			}
 		}
-		if moved == 0 || len(logs) < logsAtOnce {
+		if len(logs) < logsAtOnce {
 			return failed
 		}
 	}

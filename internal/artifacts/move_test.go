@@ -265,18 +265,72 @@ func (s *suspended) Wall() time.Time {
 	return time.Now().Add(s.passed)
 }
 
-// F269: a log with rows that cannot be right does not hold back others.
-func TestDamagedRowsHoldNothingBack(t *testing.T) {
-	store, d := memory.New(), artifacts.New(t.TempDir())
-	bad := kernel.Log{LogRef: kernel.LogRef{LogRun: kernel.LogRun{Job: perdure.JobID{1}, Step: "s", Run: 1}, Stream: operate.Stdout}, Holder: "h", Next: 64 << 10, Complete: true}
+// damagedLog stores a log with rows that cannot be right.
+func damagedLog(t *testing.T, store kernel.LogStore, run int64) kernel.Log {
+	t.Helper()
+	bad := kernel.Log{LogRef: kernel.LogRef{LogRun: kernel.LogRun{Job: perdure.JobID{1}, Step: "s", Run: run}, Stream: operate.Stdout}, Holder: "h", Next: 64 << 10, Complete: true}
 	if err := store.SaveLogs(t.Context(), []kernel.LogChange{{Now: bad, Writes: []kernel.LogWrite{{LogChunk: kernel.LogChunk{Offset: 64<<10 - 1, Data: []byte("xx")}}}}}); err != nil {
 		t.Fatal(err)
 	}
-	good := logOf(t, store, 2, largePart)
-	if err := mover(d, store).Move(t.Context()); !errors.Is(err, logfile.ErrDamaged) {
+	return bad
+}
+
+// F269: logs with rows that cannot be right do not hold back others, however many there are.
+func TestDamagedRowsHoldNothingBack(t *testing.T) {
+	for _, n := range []int64{1, 250} {
+		store, d := memory.New(), artifacts.New(t.TempDir())
+		var bad []kernel.Log
+		for run := range n {
+			bad = append(bad, damagedLog(t, store, 1+run))
+		}
+		good := logOf(t, store, 2, largePart)
+		if err := mover(d, store).Move(t.Context()); !errors.Is(err, logfile.ErrDamaged) {
+			t.Error(err)
+		}
+		if textOf(t, d, rowOf(t, store, good)) != largePart {
+			t.Error("the good log was not moved")
+		}
+		for _, l := range bad {
+			if rowOf(t, store, l) != l {
+				t.Errorf("run %d was moved", l.Run)
+			}
+		}
+	}
+}
+
+// busy are artifacts that refuse the uploads of these sizes.
+type busy struct {
+	operate.Artifacts
+	refuses func(size int64) bool
+	calls   int
+}
+
+func (b *busy) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
+	if b.calls++; b.refuses(u.Size) {
+		return nil, perdure.Refuse(perdure.CodeTooManyRequests, "try again later")
+	}
+	return b.Artifacts.UploadArtifact(ctx, u)
+}
+
+// F213: a log whose upload is refused for now does not hold back others. A node that refuses all uploads gets few of them.
+func TestRefusedUploadHoldsNothingBack(t *testing.T) {
+	store := memory.New()
+	b := &busy{Artifacts: artifacts.New(t.TempDir())}
+	var logs []kernel.Log
+	for i := range 50 {
+		logs = append(logs, logOf(t, store, byte(i+1), largePart, strings.Repeat("x", i)))
+	}
+	b.refuses = func(int64) bool { return true }
+	if err := mover(b, store).Move(t.Context()); perdure.CodeOf(err) != perdure.CodeTooManyRequests || b.calls > 20 {
+		t.Errorf("%d uploads: %v", b.calls, err)
+	}
+	b.refuses = func(size int64) bool { return size%2 == 0 }
+	if err := mover(b, store).Move(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if rowOf(t, store, bad) != bad || textOf(t, d, rowOf(t, store, good)) != largePart {
-		t.Error("the wrong log was moved")
+	for _, l := range logs {
+		if moved := rowOf(t, store, l).Artifact != kernel.NoArtifact; moved != (l.Next%2 == 1) {
+			t.Errorf("log of %d bytes: moved %v", l.Next, moved)
+		}
 	}
 }

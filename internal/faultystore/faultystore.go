@@ -436,9 +436,9 @@ func (s *Store) MoveLog(ctx context.Context, loaded kernel.Log, to kernel.Artifa
 	return s.writeLogs(ctx, func() error { return s.Store.MoveLog(ctx, loaded, to) })
 }
 
-func (s *Store) MovableLogs(ctx context.Context, max int) (out []kernel.Log, err error) {
+func (s *Store) MovableLogs(ctx context.Context, after kernel.LogRef, max int) (out []kernel.Log, err error) {
 	if err = s.readFault(ctx); err == nil {
-		out, err = s.Store.MovableLogs(ctx, max)
+		out, err = s.Store.MovableLogs(ctx, after, max)
 	}
 	return out, err
 }

@@ -81,9 +81,9 @@ type LogStore interface {
 	SaveLogs(context.Context, []LogChange) error
 	// LogChunks returns at most max rows of bytes in order, beginning with the first one that ends after the offset from.
 	LogChunks(ctx context.Context, log LogRef, from int64, max int) ([]LogChunk, error)
-	// MovableLogs returns at most max logs that are Movable, in the order of job, step, run and stream. Its cost does not
-	// depend on how many logs there are.
-	MovableLogs(ctx context.Context, max int) ([]Log, error)
+	// MovableLogs returns at most max logs that are Movable and come after the given one, in the order of job, step, run and
+	// stream. The zero LogRef comes before all logs. Its cost does not depend on how many logs there are.
+	MovableLogs(ctx context.Context, after LogRef, max int) ([]Log, error)
 	// MoveLog records that an artifact has the bytes of a log, in one transaction: the row names the artifact, the job uses
 	// it, and the rows of bytes are deleted. It returns ErrStale, and writes nothing, if the row is not Movable, or not as it
 	// was loaded (Next, Complete). After a loss of power, the last acknowledged moves may be undone as a whole.

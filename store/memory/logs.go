@@ -75,18 +75,20 @@ func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, ma
 }
 
 // MovableLogs implements kernel.LogStore.
-func (s *Store) MovableLogs(ctx context.Context, max int) ([]kernel.Log, error) {
+func (s *Store) MovableLogs(ctx context.Context, after kernel.LogRef, max int) ([]kernel.Log, error) {
 	return view(ctx, s, func() (found []kernel.Log) {
 		for _, l := range s.logs {
-			if l.Movable() {
+			if l.Movable() && compareLogs(&l.LogRef, &after) > 0 {
 				found = append(found, l.Log)
 			}
 		}
-		slices.SortFunc(found, func(a, b kernel.Log) int {
-			return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Stream, b.Stream))
-		})
+		slices.SortFunc(found, func(a, b kernel.Log) int { return compareLogs(&a.LogRef, &b.LogRef) })
 		return firstN(max, found)
 	})
+}
+
+func compareLogs(a, b *kernel.LogRef) int {
+	return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Stream, b.Stream))
 }
 
 // MoveLog implements kernel.LogStore.

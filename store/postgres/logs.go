@@ -25,7 +25,7 @@ const (
 	where job = $1 and step = $2 and run = $3 and stream = $4 and at > $5 and at + octet_length(data) > $6 order by at limit $7`
 
 	movableLogsSQL = `select job, step, run, stream, holder, next, last, complete, artifact from perdure.log
-	where movable order by job, step, run, stream limit $1`
+	where movable and (job, step, run, stream) > ($1, $2, $3, $4) order by job, step, run, stream limit $5`
 	moveLogSQL = `update perdure.log set artifact = $5, movable = false
 	where job = $1 and step = $2 and run = $3 and stream = $4 and next = $6 and complete = $7 and movable`
 	useLogSQL   = "insert into perdure.artifact_use (job, hash) values ($1, $2) on conflict do nothing"
@@ -100,8 +100,8 @@ func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, ma
 }
 
 // MovableLogs implements kernel.LogStore.
-func (s *Store) MovableLogs(ctx context.Context, max int) ([]kernel.Log, error) {
-	return queryAtOnce(ctx, s, pgwire.New(movableLogsSQL).Int(max), readLog)
+func (s *Store) MovableLogs(ctx context.Context, after kernel.LogRef, max int) ([]kernel.Log, error) {
+	return queryAtOnce(ctx, s, ofLog(movableLogsSQL, &after).Int(max), readLog)
 }
 
 // MoveLog implements kernel.LogStore.

@@ -14,8 +14,9 @@ const (
 	addLog     = `INSERT INTO perdure_log (next, last, complete, movable, holder, job, step, run, stream) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	saveLog    = `UPDATE perdure_log SET next = ?, last = ?, complete = ?, movable = ?
 		WHERE job = ? AND step = ? AND run = ? AND stream = ? AND next = ? AND complete = ? AND artifact IS NULL`
-	movableLogsSQL = `SELECT ` + logColumns + ` FROM perdure_log INDEXED BY perdure_log_movable WHERE movable = 1 ORDER BY job, step, run, stream ` + limitTo
-	moveLog        = `UPDATE perdure_log SET artifact = ?, movable = 0
+	movableLogsSQL = `SELECT ` + logColumns + ` FROM perdure_log INDEXED BY perdure_log_movable
+		WHERE movable = 1 AND (job, step, run, stream) > (?, ?, ?, ?) ORDER BY job, step, run, stream ` + limitTo
+	moveLog = `UPDATE perdure_log SET artifact = ?, movable = 0
 		WHERE job = ? AND step = ? AND run = ? AND stream = ? AND next = ? AND complete = ? AND movable = 1`
 	clearLog = `DELETE FROM perdure_log_chunk WHERE job = ? AND step = ? AND run = ? AND stream = ?`
 
@@ -107,8 +108,8 @@ func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, ma
 }
 
 // MovableLogs implements kernel.LogStore.
-func (s *Store) MovableLogs(ctx context.Context, max int) ([]kernel.Log, error) {
-	return view(ctx, s, readLog, movableLogsSQL, atMost(max))
+func (s *Store) MovableLogs(ctx context.Context, after kernel.LogRef, max int) ([]kernel.Log, error) {
+	return view(ctx, s, readLog, movableLogsSQL, append(keyOf(&after), atMost(max))...)
 }
 
 // MoveLog implements kernel.LogStore.

@@ -151,7 +151,12 @@ func logRead(s *suite) {
 
 func (s *suite) movable(max int) []kernel.Log {
 	s.Helper()
-	found, err := s.store.MovableLogs(ctx, max)
+	return s.movableAfter(kernel.LogRef{}, max)
+}
+
+func (s *suite) movableAfter(after kernel.LogRef, max int) []kernel.Log {
+	s.Helper()
+	found, err := s.store.MovableLogs(ctx, after, max)
 	s.must(err)
 	return found
 }
@@ -174,6 +179,11 @@ func logMovable(s *suite) {
 	s.equal("all", s.movable(9), want)
 	s.equal("two", s.movable(2), want[:2])
 	s.equal("at most none", s.movable(0), nil)
+	for i, l := range want {
+		s.equal("after one", s.movableAfter(l.LogRef, 2), want[i+1:min(i+3, len(want))])
+	}
+	s.equal("after one that is not movable", s.movableAfter(small.LogRef, 9), want)
+	s.equal("after one that is not there", s.movableAfter(logRef(1, "a", 9, operate.Stdout), 1), want[2:3])
 	for _, loaded := range []kernel.Log{small, open} {
 		now := loaded
 		now.Next, now.Complete = movedFrom+2, true
@@ -285,7 +295,7 @@ type logAnswer struct {
 	Uses    []kernel.ArtifactHash
 }
 
-func readLogs(store kernel.Store, ref kernel.LogRef, from int64, max int) (a logAnswer, err error) {
+func readLogs(store kernel.Store, ref, after kernel.LogRef, from int64, max int) (a logAnswer, err error) {
 	if a.Logs, err = store.Logs(ctx, []kernel.LogRun{ref.LogRun}); err != nil {
 		return a, err
 	}
@@ -293,7 +303,7 @@ func readLogs(store kernel.Store, ref kernel.LogRef, from int64, max int) (a log
 	if a.Chunks, err = store.LogChunks(ctx, ref, from, max); err != nil {
 		return a, err
 	}
-	if a.Movable, err = store.MovableLogs(ctx, max); err != nil {
+	if a.Movable, err = store.MovableLogs(ctx, after, max); err != nil {
 		return a, err
 	}
 	a.Uses, err = store.ArtifactsOf(ctx, ref.Job, max)
@@ -340,7 +350,7 @@ func moveSomeLog(d *differential) act {
 		var found []kernel.Log
 		var err error
 		if first {
-			found, err = store.MovableLogs(ctx, 1)
+			found, err = store.MovableLogs(ctx, kernel.LogRef{}, 1)
 		} else if found, err = store.Logs(ctx, []kernel.LogRun{ref.LogRun}); len(found) == 2 && found[0].Stream != ref.Stream {
 			found = found[1:]
 		}
@@ -357,5 +367,9 @@ func moveSomeLog(d *differential) act {
 // readSomeLogs is an operation of Differential.
 func readSomeLogs(d *differential) act {
 	ref, from, max := d.someLog(), int64(d.rnd.IntN(4)*kernel.MaxLogPart/2), d.max()
-	return func(store kernel.Store) (any, error) { return readLogs(store, ref, from, max) }
+	var after kernel.LogRef
+	if d.chance(50) {
+		after = d.someLog()
+	}
+	return func(store kernel.Store) (any, error) { return readLogs(store, ref, after, from, max) }
 }
