@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,6 +279,60 @@ func TestReaderOfALogIsWoken(t *testing.T) {
 		l.add("h", l.chunk(0, "one", last), "accepted 3")
 		if lag := (<-got).Sub(added); lag > 100*time.Millisecond {
 			t.Errorf("a chunk is seen %s after it was stored", lag)
+		}
+	})
+}
+
+// stepReads is a store that counts the transactions that read one step alone.
+type stepReads struct {
+	kernel.Store
+	n *atomic.Int64
+}
+
+func (s stepReads) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+	return s.Store.Update(ctx, func(tx kernel.Tx) error { return fn(stepReadsTx{tx, s.n}) })
+}
+
+type stepReadsTx struct {
+	kernel.Tx
+	n *atomic.Int64
+}
+
+func (tx stepReadsTx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
+	if len(refs) == 1 && refs[0].Index == 16 {
+		tx.n.Add(1)
+	}
+	return tx.Tx.Steps(refs)
+}
+
+// F215: the reader of a log of a job with many steps needs a transaction to read its step. It reads the step once a second, however
+// often the log grows.
+func TestReaderOfALogReadsItsStepSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int64
+		n := start(t, stepReads{memory.New(), &reads}, node.Config{})
+		steps := "type: t\nkey: k\nsteps:\n"
+		for i := range 16 {
+			steps += fmt.Sprintf("  s%d: {agent: other}\n", i)
+		}
+		submit(t, n, steps+"  a: {agent: ours, completeWithin: 1h}\n")
+		l := &logged{t, n, claimOne(t, n, "h")}
+		reads.Store(0)
+		text := make(chan string)
+		go func() {
+			got, _ := l.text(operate.LogQuery{Follow: true})
+			text <- got
+		}()
+		for i := range int64(100) {
+			l.add("h", l.chunk(i, "x"), fmt.Sprint("accepted ", i+1))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := reads.Load(); n < 5 || n > 13 { // the first ones are for the call and the first chunk
+			t.Errorf("%d reads in ten seconds", n)
+		}
+		l.add("h", l.chunk(100, "", last), "accepted 100")
+		if got := <-text; got != strings.Repeat("x", 100) {
+			t.Errorf("%q", got)
 		}
 	})
 }

@@ -480,6 +480,13 @@ func (s *Store) ListHosts(ctx context.Context, after string, max int) (hosts []k
 	return hosts, err
 }
 
+func (s *Store) HostUses(ctx context.Context, holders []string) (uses []kernel.HostUse, err error) {
+	if err = s.readFault(ctx); err == nil {
+		uses, err = s.Store.HostUses(ctx, holders)
+	}
+	return uses, err
+}
+
 func (s *Store) HostRuns(ctx context.Context, holder string, max int) (runs []kernel.HostRun, err error) {
 	if err = s.readFault(ctx); err == nil {
 		runs, err = s.Store.HostRuns(ctx, holder, max)

@@ -407,6 +407,20 @@ func (o Offer) leftOver(r *perdure.Requires) (share int64) {
 	return share / int64(max(len(r.Amounts), 1))
 }
 
+// HostUsesOf returns the uses of a holder that has these runs.
+func HostUsesOf(holder string, runs []HostRun) (uses []HostUse) {
+	of := map[Needs]int{} // indices in uses
+	for _, r := range runs {
+		i, ok := of[r.Needs]
+		if !ok {
+			i = len(uses)
+			of[r.Needs], uses = i, append(uses, HostUse{Holder: holder, Needs: r.Needs})
+		}
+		uses[i].Runs++
+	}
+	return uses
+}
+
 // UsedBy returns what the runs with these demands take.
 func UsedBy(demands []Demand) perdure.Amounts {
 	used := perdure.Amounts{}
@@ -416,6 +430,18 @@ func UsedBy(demands []Demand) perdure.Amounts {
 		}
 	}
 	return used
+}
+
+// SumUses returns how many runs these are, and what they take.
+func SumUses(uses []HostUse) (runs int, used perdure.Amounts) {
+	used = perdure.Amounts{}
+	for _, u := range uses {
+		runs += u.Runs
+		for name, n := range u.Needs.Demand().Requires().Amounts {
+			used[name] += n * int64(u.Runs)
+		}
+	}
+	return runs, used
 }
 
 // maxMisses bounds the hosts that a reason names.
@@ -566,6 +592,16 @@ type HostReader interface {
 	ListHosts(ctx context.Context, after string, max int) ([]Host, error)
 	// HostRuns returns at most max runs in flight of a holder, in the order of jobs and steps.
 	HostRuns(ctx context.Context, holder string, max int) ([]HostRun, error)
+	// HostUses returns how many runs in flight these holders have: one row for each holder and each Needs of its runs, in any
+	// order.
+	HostUses(ctx context.Context, holders []string) ([]HostUse, error)
+}
+
+// HostUse is how many runs in flight of a holder have the same needs.
+type HostUse struct {
+	Holder string
+	Needs  Needs
+	Runs   int
 }
 
 // HostRun is a run in flight of a host.

@@ -117,8 +117,8 @@ func RefuseFirst(s *Step, run int64, holder string) protocol.RefusalReason {
 	return ""
 }
 
-// Refuse returns why a chunk of a holder cannot be added; "" if it can. New is the number of its bytes that the log does
-// not have: a repeated chunk has none, and one that overlaps is cut.
+// Refuse returns why a chunk of a holder cannot be added; "" if it can. fresh is the number of its bytes that the log does not
+// have: 0 for a repeated chunk, and fewer than its length for one that overlaps.
 func (c *LogChange) Refuse(holder string, chunk *protocol.LogChunk) (reason protocol.RefusalReason, fresh int64) {
 	end := chunk.Offset + int64(len(chunk.Data))
 	fresh = min(max(end-c.Now.Next, 0), int64(len(chunk.Data)))

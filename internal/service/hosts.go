@@ -57,13 +57,10 @@ func mayRegister(ctx context.Context, name string) error {
 	return e
 }
 
-// hostView returns the view of a host. With runs, it has them.
-func (svc *Service) hostView(ctx context.Context, h *kernel.Host, now time.Time, runs bool) (*operate.HostView, error) {
-	held, err := svc.Store.HostRuns(ctx, h.Holder(), perdure.MaxHostRuns)
-	if err != nil {
-		return nil, Unreachable(err)
-	}
-	v := &operate.HostView{Name: h.Name, State: h.StateAt(now, len(held)), Holder: h.Holder(), NoSpace: h.NoSpace(), Runs: len(held), RegisteredAt: h.RegisteredAt, SeenAt: h.SeenAt,
+// hostView returns the view of a host with these runs.
+func hostView(h *kernel.Host, now time.Time, uses []kernel.HostUse) *operate.HostView {
+	runs, used := kernel.SumUses(uses)
+	v := &operate.HostView{Name: h.Name, State: h.StateAt(now, runs), Holder: h.Holder(), NoSpace: h.NoSpace(), Runs: runs, Used: used, RegisteredAt: h.RegisteredAt, SeenAt: h.SeenAt,
 		HostSettings: operate.HostSettings{Incarnation: h.Incarnation, Boot: h.Boot, Grid: h.Grid, Labels: h.Labels, Capacity: h.Capacity, Version: h.Version, Heartbeat: perdure.Duration(h.Heartbeat)}}
 	if h.Draining {
 		v.Drain = &operate.HostDrainView{By: h.DrainBy, Author: h.DrainAuthor, Reason: h.DrainReason}
@@ -71,15 +68,7 @@ func (svc *Service) hostView(ctx context.Context, h *kernel.Host, now time.Time,
 	if r := h.Reservation; now.Before(r.Until) && !h.Draining && !h.Silent(now) {
 		v.Reservation = &operate.HostReservation{Job: r.Job, Step: r.Step, Since: r.Since, Until: r.Until}
 	}
-	demands := make([]kernel.Demand, len(held))
-	for i := range held {
-		demands[i] = held[i].Needs.Demand()
-		if runs {
-			v.InFlight = append(v.InFlight, operate.HostRun{Job: held[i].Job, Step: held[i].Name, Run: held[i].Run, Agent: held[i].Agent, Requires: *demands[i].Requires(), StartedAt: held[i].StartedAt})
-		}
-	}
-	v.Used = kernel.UsedBy(demands)
-	return v, nil
+	return v
 }
 
 // recentHosts are the hosts for the reasons why steps wait. They are up to a second old, as the facts in recent.
@@ -111,8 +100,10 @@ func (r *recentHosts) fill(ctx context.Context, svc *Service, f *kernel.Facts, s
 	return nil
 }
 
-// hostsAtOnce is how many hosts a list reads at once.
-const hostsAtOnce = 500
+const (
+	hostsAtOnce = 500 // hosts that a list reads at once
+	usesAtOnce  = 100 // hosts whose runs a list counts at once
+)
 
 // ListHosts implements operate.Hosts.
 func (svc *Service) ListHosts(ctx context.Context, q operate.HostQuery) (*perdure.Page[operate.HostView], error) {
@@ -134,29 +125,59 @@ func (svc *Service) ListHosts(ctx context.Context, q operate.HostQuery) (*perdur
 		if err != nil {
 			return nil, Unreachable(err)
 		}
-		for i := range hosts {
-			h := &hosts[i]
-			from = h.Name
-			if q.Grid != "" && h.Grid != q.Grid || !hasLabel(h, q.Label) {
-				continue
-			}
-			v, err := svc.hostView(ctx, h, now, false)
+		last := len(hosts) < hostsAtOnce
+		if !last {
+			from = hosts[len(hosts)-1].Name
+		}
+		hosts = slices.DeleteFunc(hosts, func(h kernel.Host) bool { return !mayBeListed(&h, &q, now) })
+		for len(hosts) > 0 {
+			some := hosts[:min(len(hosts), limit+1-len(page.Items), usesAtOnce)]
+			hosts = hosts[len(some):]
+			views, err := svc.hostViews(ctx, some, now)
 			if err != nil {
 				return nil, err
 			}
-			if q.State != "" && v.State != q.State {
-				continue
+			for _, v := range views {
+				switch {
+				case q.State != "" && v.State != q.State:
+				case len(page.Items) == limit:
+					page.NextCursor = hex.EncodeToString([]byte(page.Items[limit-1].Name))
+					return page, nil
+				default:
+					page.Items = append(page.Items, *v)
+				}
 			}
-			if len(page.Items) == limit {
-				page.NextCursor = hex.EncodeToString([]byte(page.Items[limit-1].Name))
-				return page, nil
-			}
-			page.Items = append(page.Items, *v)
 		}
-		if len(hosts) < hostsAtOnce {
+		if last {
 			return page, nil
 		}
 	}
+}
+
+// mayBeListed reports whether a host matches a query, unless its number of runs excludes it.
+func mayBeListed(h *kernel.Host, q *operate.HostQuery, now time.Time) bool {
+	return (q.Grid == "" || h.Grid == q.Grid) && hasLabel(h, q.Label) &&
+		(q.State == "" || h.StateAt(now, 0) == q.State || h.StateAt(now, 1) == q.State)
+}
+
+// hostViews returns the views of hosts.
+func (svc *Service) hostViews(ctx context.Context, hosts []kernel.Host, now time.Time) (views []*operate.HostView, err error) {
+	holders := make([]string, len(hosts))
+	for i := range hosts {
+		holders[i] = hosts[i].Holder()
+	}
+	all, err := svc.Store.HostUses(ctx, holders)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	of := map[string][]kernel.HostUse{}
+	for _, u := range all {
+		of[u.Holder] = append(of[u.Holder], u)
+	}
+	for i := range hosts {
+		views = append(views, hostView(&hosts[i], now, of[holders[i]]))
+	}
+	return views, nil
 }
 
 // hasLabel reports whether a host has a label, NAME or NAME=VALUE; empty: any host.
@@ -182,7 +203,15 @@ func (svc *Service) GetHost(ctx context.Context, name string) (*operate.HostView
 	if err != nil {
 		return nil, Unreachable(err)
 	}
-	return svc.hostView(ctx, h, now, true)
+	held, err := svc.Store.HostRuns(ctx, h.Holder(), perdure.MaxHostRuns)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	v := hostView(h, now, kernel.HostUsesOf(h.Holder(), held))
+	for _, run := range held {
+		v.InFlight = append(v.InFlight, operate.HostRun{Job: run.Job, Step: run.Name, Run: run.Run, Agent: run.Agent, Requires: *run.Needs.Demand().Requires(), StartedAt: run.StartedAt})
+	}
+	return v, nil
 }
 
 // DrainHost implements operate.Hosts.

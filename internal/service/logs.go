@@ -23,7 +23,7 @@ const DefaultLogRate = 5 << 20
 const (
 	maxQueuedLogs = 16 << 20               // bytes of chunks that wait for the transaction before them
 	maxLogTries   = 5                      // of a transaction whose rows another node has changed
-	logPoll       = time.Second            // between two looks for a run that has not begun
+	logPoll       = time.Second            // between two reads of the step of a followed log: such a read may be a transaction
 	logNewsPoll   = 300 * time.Millisecond // between two reads of a log that another node may write
 	logPause      = 100 * time.Millisecond // the least time between two reads by one reader
 	// lastBytes is how long a reader waits for the next bytes of the log of a run that has ended, and lastHostBytes if its
@@ -341,10 +341,11 @@ type logReader struct {
 	svc  *Service
 	ref  kernel.LogRef
 	next int64 // the offset of the next byte for the caller
-	see  func(*operate.LogPart) error
-	seen bool   // see was called
-	size int64  // offset of the end of the log
-	open string // the holder of the run's logs, while one of them is not complete
+	emit func(*operate.LogPart) error
+	seen bool  // emit was called
+	size int64 // offset of the end of the log
+
+	openHolder string // the holder of the run's logs, while one of them is not complete
 
 	artifact io.Closer       // of a log that was moved; nil before its first read
 	file     *logfile.Reader // reads artifact
@@ -354,7 +355,7 @@ type logReader struct {
 const rowsOfPart = 16
 
 // ReadLog implements operate.Logs.
-func (svc *Service) ReadLog(ctx context.Context, q operate.LogQuery, see func(*operate.LogPart) error) error {
+func (svc *Service) ReadLog(ctx context.Context, q operate.LogQuery, emit func(*operate.LogPart) error) error {
 	if err := q.Check(); err != nil {
 		return err
 	}
@@ -368,7 +369,7 @@ func (svc *Service) ReadLog(ctx context.Context, q operate.LogQuery, see func(*o
 	if q.Run > step.Run {
 		return perdure.Refuse(perdure.CodeNotFound, "step %s has no run %d: its latest run is %d", q.Step, q.Run, step.Run)
 	}
-	r := &logReader{svc: svc, ref: kernel.LogRef{LogRun: kernel.LogRun{Job: step.Job, Step: q.Step, Run: q.Run}, Stream: q.Stream}, next: q.Offset, see: see}
+	r := &logReader{svc: svc, ref: kernel.LogRef{LogRun: kernel.LogRun{Job: step.Job, Step: q.Step, Run: q.Run}, Stream: q.Stream}, next: q.Offset, emit: emit}
 	defer r.close()
 	if q.Run == 0 && q.Follow {
 		if step, err = r.awaitRun(ctx, step); err != nil {
@@ -433,13 +434,13 @@ func (r *logReader) row(ctx context.Context) (kernel.Log, error) {
 		return kernel.Log{}, Unreachable(err)
 	}
 	found := kernel.Log{LogRef: r.ref}
-	r.open = ""
+	r.openHolder = ""
 	for _, l := range logs {
 		if l.LogRef == r.ref {
 			found = l
 		}
 		if !l.Complete {
-			r.open = l.Holder
+			r.openHolder = l.Holder
 		}
 	}
 	return found, nil
@@ -534,7 +535,7 @@ func artifactError(err error, hash kernel.ArtifactHash) error {
 
 func (r *logReader) pass(part *operate.LogPart) error {
 	part.Run, part.Size, r.next, r.seen = r.ref.Run, r.size, part.Next(), true
-	return r.see(part)
+	return r.emit(part)
 }
 
 // ended reports whether the run has ended. Its holder may still add to the log.
@@ -553,12 +554,12 @@ func (r *logReader) end(l *kernel.Log, step *kernel.Step) error {
 
 // patience returns how long a reader waits for the next bytes of a log whose run has ended.
 func (r *logReader) patience(ctx context.Context) time.Duration {
-	name := kernel.HostOfHolder(r.open)
+	name := kernel.HostOfHolder(r.openHolder)
 	if name == "" {
 		return lastBytes
 	}
 	h, err := r.svc.Store.Host(ctx, name)
-	if err != nil || h == nil || h.Holder() != r.open {
+	if err != nil || h == nil || h.Holder() != r.openHolder {
 		return lastBytes
 	}
 	if now, err := r.svc.Store.Now(ctx); err != nil || h.Silent(now) {
@@ -574,14 +575,19 @@ func (r *logReader) follow(ctx context.Context) error {
 	moved, stop := svc.logs.follow(r.ref)
 	defer stop()
 	var endedAt time.Time // when the run was first seen to have ended
+	var step *kernel.Step
+	var stepAt time.Time // when step was read
 	for {
 		if err := svc.ended(); err != nil {
 			return err
 		}
 		news := moved() // before the log is read
-		step, err := svc.stepRow(ctx, r.ref.Job, r.ref.Step)
-		if err != nil {
-			return Unreachable(err)
+		if now := svc.Env.Now(); step == nil || now.Sub(stepAt) >= logPoll {
+			var err error
+			if step, err = svc.stepRow(ctx, r.ref.Job, r.ref.Step); err != nil {
+				return Unreachable(err)
+			}
+			stepAt = now
 		}
 		l, err := r.log(ctx)
 		if err != nil {
@@ -601,7 +607,7 @@ func (r *logReader) follow(ctx context.Context) error {
 			endedAt = svc.Env.Now()
 		}
 		switch {
-		case l.Complete, ended && r.open == "":
+		case l.Complete, ended && r.openHolder == "":
 			return r.end(&l, step)
 		case !ended:
 		case svc.Env.Now().Sub(endedAt) < lastBytes:

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -103,12 +104,23 @@ func (s *Store) ListHosts(ctx context.Context, after string, max int) ([]kernel.
 }
 
 func (s *Store) HostRuns(ctx context.Context, holder string, max int) ([]kernel.HostRun, error) {
-	return view(ctx, s, func() (found []kernel.HostRun) {
-		for _, step := range firstN(max, s.unsettledWhere(compareSteps, func(s *kernel.Step) bool {
-			return kernel.InFlightOf(s).Holder == holder && kernel.InFlightOf(s).InFlight
-		})) {
-			found = append(found, kernel.HostRunOf(step))
+	return view(ctx, s, func() []kernel.HostRun { return s.hostRuns(holder, max) })
+}
+
+func (s *Store) hostRuns(holder string, max int) (found []kernel.HostRun) {
+	for _, step := range firstN(max, s.unsettledWhere(compareSteps, func(s *kernel.Step) bool {
+		return kernel.InFlightOf(s).Holder == holder && kernel.InFlightOf(s).InFlight
+	})) {
+		found = append(found, kernel.HostRunOf(step))
+	}
+	return found
+}
+
+func (s *Store) HostUses(ctx context.Context, holders []string) ([]kernel.HostUse, error) {
+	return view(ctx, s, func() (uses []kernel.HostUse) {
+		for _, holder := range unique(slices.Clone(holders), strings.Compare) {
+			uses = append(uses, kernel.HostUsesOf(holder, s.hostRuns(holder, math.MaxInt))...)
 		}
-		return found
+		return uses
 	})
 }

@@ -31,6 +31,10 @@ const (
 	hostRunsSQL    = `select distinct on (s.job, s.idx) s.job, s.idx, s.name, s.run, s.agent, coalesce(s.limits, ''), s.started_at from perdure.out o` + membersSQL + `
 	where o.locked_by = $1 and s.locked_by = $1 and s.phase = 3
 	order by s.job, s.idx limit $2`
+	hostUsesSQL = `select locked_by, needs, count(*)::int from (
+	select distinct s.job, s.idx, o.locked_by, coalesce(s.limits, '') as needs from perdure.out o` + membersSQL + `
+	where o.locked_by = any($1) and s.locked_by = o.locked_by and s.phase = 3) r
+	group by locked_by, needs`
 )
 
 func scanHost(r *pgwire.Reader) kernel.Host {
@@ -143,4 +147,13 @@ func (s *Store) ListHosts(ctx context.Context, after string, max int) ([]kernel.
 
 func (s *Store) HostRuns(ctx context.Context, holder string, max int) ([]kernel.HostRun, error) {
 	return query(ctx, s, pgwire.New(hostRunsSQL).Text(holder).Int(max), scanHostRun)
+}
+
+func (s *Store) HostUses(ctx context.Context, holders []string) ([]kernel.HostUse, error) {
+	if len(holders) == 0 {
+		return nil, nil
+	}
+	return query(ctx, s, pgwire.New(hostUsesSQL).Texts(holders), func(r *pgwire.Reader) kernel.HostUse {
+		return kernel.HostUse{Holder: r.Text(), Needs: kernel.Needs(r.Text()), Runs: r.Int()}
+	})
 }

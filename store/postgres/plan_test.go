@@ -87,6 +87,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"Due", dueSQL, []string{"due_pkey"}},
 		{"Expired", expiredSQL, []string{"out_pkey", "step_pkey"}},
 		{"Overdue", overdueSQL, []string{"open_look"}},
+		{"HostUses", hostUsesSQL, []string{"out_holder", "step_pkey"}},
 		{"HeldBy", heldBySQL, []string{"out_holder", "step_pkey"}},
 		{"HeldBy, an agent's", heldByAgentSQL, []string{"out_holder", "step_pkey"}},
 		{"HeldBy, a request's", heldByRequestSQL, []string{"out_holder", "step_pkey"}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -146,22 +147,41 @@ func (s *Store) ListHosts(ctx context.Context, after string, max int) (hosts []k
 
 func (s *Store) HostRuns(ctx context.Context, holder string, max int) (found []kernel.HostRun, err error) {
 	err = s.with(ctx, func(c *conn) error {
-		found = nil
-		runs, err := runsInFlight(c, `WHERE locked_by = ?`, holder)
+		found, err = hostRuns(c, holder, int(atMost(max)))
+		return err
+	})
+	return found, err
+}
+
+func hostRuns(c *conn, holder string, max int) (found []kernel.HostRun, err error) {
+	runs, err := runsInFlight(c, `WHERE locked_by = ?`, holder)
+	if err != nil {
+		return nil, err
+	}
+	refs := refsOf(runs)
+	for _, ref := range refs[:min(len(refs), max)] {
+		steps, err := all(c, readStep, `SELECT `+stepSelect+` FROM perdure_step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		refs := refsOf(runs)
-		for _, ref := range refs[:min(len(refs), int(atMost(max)))] {
-			steps, err := all(c, readStep, `SELECT `+stepSelect+` FROM perdure_step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
+		for _, step := range steps {
+			found = append(found, kernel.HostRunOf(step))
+		}
+	}
+	return found, nil
+}
+
+func (s *Store) HostUses(ctx context.Context, holders []string) (uses []kernel.HostUse, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		uses = nil
+		for _, holder := range slices.Compact(slices.Sorted(slices.Values(holders))) {
+			runs, err := hostRuns(c, holder, math.MaxInt)
 			if err != nil {
 				return err
 			}
-			for _, step := range steps {
-				found = append(found, kernel.HostRunOf(step))
-			}
+			uses = append(uses, kernel.HostUsesOf(holder, runs)...)
 		}
 		return nil
 	})
-	return found, err
+	return uses, err
 }

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,6 +149,24 @@ func hostRuns(s *suite) {
 	got, err := s.store.HostRuns(ctx, "host/x/i", 9)
 	s.must(err)
 	s.equal("runs of another host", got, []kernel.HostRun(nil))
+	i, j := []kernel.HostUse{{Holder: "host/h/i", Needs: "", Runs: 1}, {Holder: "host/h/i", Needs: demand("cpu=1000;;"), Runs: 2}}, []kernel.HostUse{{Holder: "host/h/j", Needs: "", Runs: 1}}
+	for _, c := range []struct {
+		holders []string
+		want    []kernel.HostUse
+	}{{nil, nil}, {[]string{"host/x/i"}, nil}, {[]string{"host/h/i"}, i}, {[]string{"host/h/j", "host/x/i", "host/h/i", "host/h/j"}, append(i, j...)}} {
+		uses, err := hostUses(s.store, c.holders)
+		s.must(err)
+		s.equal("uses", uses, c.want)
+	}
+}
+
+// hostUses returns the uses of hosts in order.
+func hostUses(store kernel.Store, holders []string) ([]kernel.HostUse, error) {
+	uses, err := store.HostUses(ctx, holders)
+	slices.SortFunc(uses, func(a, b kernel.HostUse) int {
+		return cmp.Or(cmp.Compare(a.Holder, b.Holder), cmp.Compare(a.Needs, b.Needs))
+	})
+	return uses, err
 }
 
 func (s *suite) readyFor(what string, max int, full []string, serves string, want ...kernel.StepRef) {

@@ -988,6 +988,10 @@ var operations = []operation{
 		holder, most := d.holder(), d.max()
 		return reads(func(s kernel.Store) ([]kernel.HostRun, error) { return s.HostRuns(ctx, holder, most) })
 	}},
+	{"HostUses", func(d *differential) act {
+		holders := []string{d.holder(), d.holder()}
+		return reads(func(s kernel.Store) ([]kernel.HostUse, error) { return hostUses(s, holders) })
+	}},
 	{"ReportNode", func(d *differential) act {
 		p := kernel.NodeReport{Node: kernel.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
 		if d.chance(50) {
