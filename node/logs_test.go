@@ -305,7 +305,7 @@ func (tx stepReadsTx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	return tx.Tx.Steps(refs)
 }
 
-// F215: the reader of a log of a job with many steps needs a transaction to read its step. It reads the step once a second, however
+// The reader of a log of a job with many steps needs a transaction to read its step. It reads the step once a second, however
 // often the log grows.
 func TestReaderOfALogReadsItsStepSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

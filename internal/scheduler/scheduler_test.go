@@ -126,7 +126,7 @@ func TestSameKeyIsTheSameJob(t *testing.T) {
 	})
 }
 
-// F209: a progress that cannot be stored is left out. The heartbeats of the caller, who may have given up, are not written.
+// A progress that cannot be stored is left out. The heartbeats of the caller, who may have given up, are not written.
 func TestHeartbeatsOfTheCallerAreNotWritten(t *testing.T) {
 	d := open(t, memory.New(), scheduler.Config{})
 	d.submit(one)

@@ -45,21 +45,37 @@ func (s *Store) SetAside(ctx context.Context, hash string) (bool, error) {
 	case got == hash || n != info.Size:
 		return false, nil
 	}
-	marker := s.markers(hash) + "." + rand.Text()
-	if _, err := s.core.PutObject(ctx, s.bucket, marker, bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
-		return false, s.failed(ctx, err, hash)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
 	}
-	aside, err := s.moveAside(ctx, hash, info.ETag)
-	if rerr := s.core.RemoveObject(ctx, s.bucket, marker, minio.RemoveObjectOptions{}); err == nil {
-		err = rerr
-	}
+	ctx = context.WithoutCancel(ctx) // the marker must not stay if the caller, who may be a reader, leaves
+	aside, err := s.setAside(ctx, hash, info.ETag)
 	return aside, s.unlessGone(ctx, err, hash)
 }
 
-// moveAside copies an object that still has this ETag to another key, and deletes it.
-func (s *Store) moveAside(ctx context.Context, hash, etag string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, deleteTime)
+// setAside moves an object that still has this ETag aside, under a marker.
+func (s *Store) setAside(ctx context.Context, hash, etag string) (bool, error) {
+	moving, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()
+	marker := s.markers(hash) + "." + rand.Text()
+	if _, err := s.core.PutObject(moving, s.bucket, marker, bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
+		return false, err
+	}
+	aside, err := s.moveAside(moving, hash, etag)
+	if aside && err != nil {
+		return false, err // the object may be deleted later, so the marker stays until the next sweep has ended the deletion
+	}
+	ending, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if rerr := s.core.RemoveObject(ending, s.bucket, marker, minio.RemoveObjectOptions{}); err == nil {
+		err = rerr
+	}
+	return aside, err
+}
+
+// moveAside copies an object that still has this ETag to another key, and deletes it. If it returns true with an error, it is
+// not known whether the object is deleted.
+func (s *Store) moveAside(ctx context.Context, hash, etag string) (bool, error) {
 	now, err := s.core.StatObject(ctx, s.bucket, s.object(hash), minio.StatObjectOptions{})
 	if err != nil || now.ETag != etag {
 		return false, err
@@ -68,10 +84,7 @@ func (s *Store) moveAside(ctx context.Context, hash, etag string) (bool, error) 
 	if _, err := s.core.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: s.bucket, Object: to}, minio.CopySrcOptions{Bucket: s.bucket, Object: s.object(hash), MatchETag: etag}); err != nil {
 		return false, err
 	}
-	if err := s.core.RemoveObject(ctx, s.bucket, s.object(hash), minio.RemoveObjectOptions{}); err != nil {
-		return false, err
-	}
-	return true, nil
+	return true, s.core.RemoveObject(ctx, s.bucket, s.object(hash), minio.RemoveObjectOptions{})
 }
 
 // unlessGone is failed, without an error if the object is not there any more.

@@ -3,10 +3,12 @@ package s3_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -429,12 +431,7 @@ func TestS3MovesADamagedArtifactAside(t *testing.T) {
 	f := newS3(t)
 	put(t, f, "scene")
 	name := nameOf(t, "scene")
-	spoil := func(content string) {
-		t.Helper()
-		if _, err := f.backend.PutObject("bucket", "a/b/sha256/"+strings.TrimPrefix(name, "sha256:"), map[string]string{}, strings.NewReader(content), int64(len(content)), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	spoil := func(content string) { t.Helper(); spoilS3(t, f, name, content) }
 	setAside := func(want bool) {
 		t.Helper()
 		if aside, err := f.SetAside(t.Context(), name); aside != want || err != nil {
@@ -467,6 +464,60 @@ func TestS3MovesADamagedArtifactAside(t *testing.T) {
 		t.Errorf("%v: %v", f.keys(t), err)
 	}
 	read(t, f, "scene")
+}
+
+// F216: the caller leaves while a damaged object is moved aside. No marker stays, which would refuse to store the object again.
+func TestS3MovesAsideAlthoughTheCallerLeaves(t *testing.T) {
+	f := newS3(t)
+	name := nameOf(t, "scene")
+	put(t, f, "scene")
+	spoilS3(t, f, name, "seene")
+	ctx, leave := context.WithCancel(t.Context())
+	f.fail(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/deleting/") {
+			leave()
+		}
+		return false
+	})
+	if aside, err := f.SetAside(ctx, name); !aside || err != nil {
+		t.Errorf("%v, %v", aside, err)
+	}
+	f.fail(nil)
+	put(t, f, "scene")
+	read(t, f, "scene")
+	if keys := f.keys(t); slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(key, "deleting/") }) {
+		t.Errorf("%q", keys)
+	}
+	if aside, err := f.SetAside(ctx, name); aside || !errors.Is(err, context.Canceled) && perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("after its caller has left: %v, %v", aside, err)
+	}
+}
+
+// F216: if it is not known whether the object was deleted, the marker stays until a sweep has ended the deletion.
+func TestS3MarkerStaysIfTheDeletionIsUnknown(t *testing.T) {
+	f := newS3(t)
+	name := nameOf(t, "scene")
+	put(t, f, "scene")
+	spoilS3(t, f, name, "seene")
+	f.fail(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/sha256/") {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	if aside, err := f.SetAside(t.Context(), name); aside || err == nil {
+		t.Errorf("%v, %v", aside, err)
+	}
+	f.fail(nil)
+	code(t, keep(t, f, name), perdure.CodeTooManyRequests)
+}
+
+func spoilS3(t *testing.T, f *fakeS3, name, content string) {
+	t.Helper()
+	if _, err := f.backend.PutObject("bucket", "a/b/sha256/"+strings.TrimPrefix(name, "sha256:"), map[string]string{}, strings.NewReader(content), int64(len(content)), nil); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // keep returns the error of KeepArtifact.
