@@ -19,8 +19,8 @@ const (
 	moveEvery    = 2 * time.Second // from the end of one search for movable logs to the begin of the next
 	maxMovePause = 5 * time.Minute // the same, after several failures
 	logsAtOnce   = 100             // in one query
-	// maxBusy is after how many refused uploads in a row a search ends: then the node has reached its bound on uploads, and each
-	// further one would read all bytes of its log in vain.
+	// maxBusy is how many uploads may be refused in a row before a search ends: the node has reached its bound on uploads, and each
+	// further attempt reads all bytes of a log without effect.
 	maxBusy = 10
 	// moveTime bounds the time from the begin of an upload to the commit that uses the artifact. It must be far below Age: see
 	// the comment on deletion.

@@ -183,8 +183,8 @@ func TestTheCommandIsKilledIfTheRoleIsLost(t *testing.T) {
 	}
 }
 
-// F211: the command ends while an extension is in flight. The role is released after its answer, or it would be extended after
-// the release, and nobody would lead until the end of that time.
+// F211: the command ends while an extension is in flight. The role is released after its answer. Otherwise the role would be
+// extended after its release, and no process would lead until the end of that time.
 func TestReleaseDoesNotOvertakeAnExtension(t *testing.T) {
 	over := filepath.Join(t.TempDir(), "over")
 	s := &server{hold: func(_ context.Context, call int) (*operate.RoleHold, error) {
