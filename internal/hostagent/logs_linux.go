@@ -97,7 +97,7 @@ func (u *uploader) end(dir string) {
 	}
 }
 
-// work uploads until ctx ends. The end of a run makes it upload sooner, but not before the time that the node has asked for.
+// work uploads until ctx ends. The end of a run makes it upload sooner, but not before the time that the node requires.
 func (u *uploader) work(ctx context.Context) {
 	pause, failed := uploadEvery, false
 	notBefore := time.Now()

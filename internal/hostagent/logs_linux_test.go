@@ -135,7 +135,7 @@ func TestLogIsBegunAtANodeWithoutRoom(t *testing.T) {
 	}
 }
 
-// F280: a node has no room for logs, and runs end all the time. The host sends no more often than the node has asked for, up to a
+// F280: a node has no room for logs, and runs end all the time. The host sends no more often than the node requires, up to a
 // bound, and the log of each run is begun before the run is reported.
 func TestNodeWithoutRoomIsNotAskedAtEachEndOfARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
