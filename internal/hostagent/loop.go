@@ -62,7 +62,7 @@ type LoopConfig struct {
 
 	Register   func(ctx context.Context, full, renews bool) (*operate.HostRegistered, error)
 	Registered func()              // called after the first registration; nil: nothing is called
-	Full       func(was bool) bool // whether the disk of the state directory is full, and was full when it was checked last; nil: never
+	Full       func(was bool) bool // reports whether the disk of the state directory is full; was: it counts as full until now. nil: never
 	Log        *slog.Logger
 }
 
@@ -244,6 +244,10 @@ func (l *Loop) change(f func()) {
 	l.mu.Lock()
 	f()
 	l.mu.Unlock()
+	l.wakeUp()
+}
+
+func (l *Loop) wakeUp() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // a wake-up is pending already
@@ -281,6 +285,7 @@ func (l *Loop) setFull(full bool) {
 	l.mu.Lock()
 	full = full || l.Env.Now().Before(l.fullUntil)
 	same := l.full == full
+	l.full, l.renewNow = full, l.renewNow || !same
 	l.mu.Unlock()
 	switch {
 	case same:
@@ -290,7 +295,7 @@ func (l *Loop) setFull(full bool) {
 	default:
 		l.Log.Info("state directory has space again; claiming", "dir", l.State)
 	}
-	l.change(func() { l.full, l.renewNow = full, true })
+	l.wakeUp()
 }
 
 // register registers the host, and repeats that until it is answered. It returns false if ctx ends first.
