@@ -319,7 +319,7 @@ func (s *slowReader) Read(b []byte) (int, error) {
 func TestLongTransferGoesOn(t *testing.T) {
 	for name, c := range map[string]struct{ away, want time.Duration }{
 		"the connection is cut every six minutes": {0, 10 * time.Minute},
-		"after six minutes, the server is away":   {time.Hour, 6 * time.Minute + placePatience},
+		"after six minutes, the server is away":   {time.Hour, 6*time.Minute + placePatience},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
