@@ -33,7 +33,8 @@ until the run has ended and no bytes arrive for 10 seconds (30 if its host is no
 ran, it waits for its first run. Without --follow, all of stdout is printed before stderr.
 
 On a terminal, characters that would control it are replaced; elsewhere the bytes are printed as they are.
-With -o json each part is one object on stdout, with its stream, and its data in base64.`,
+With -o json each part is one object on stdout, with its stream, and its data in base64. --tail then begins
+with the last LINES KiB of each stream, at least 64 KiB.`,
 		Example: `  perdure logs video-7 render
   perdure logs video-7/render --follow
   perdure logs video-7 render --run 2 --stream stderr --tail 100`,
