@@ -64,7 +64,10 @@ type HostRegistered struct {
 	Holder  string    `json:"holder" doc:"The holder with which the host claims runs, reports and sends heartbeats"`
 	State   HostState `json:"state"`
 	DrainBy time.Time `json:"drainBy,omitzero" doc:"Of a host that is drained: when its runs are to be stopped"`
-	Created bool      `json:"-"`
+	// DrainInMs is the time until DrainBy when the host registered. A host counts from its registration, because its clock may
+	// differ from that of the store.
+	DrainInMs int64 `json:"drainInMs,omitempty" doc:"Of a host that is drained: milliseconds from this registration until drainBy, 0 if that is past. Hosts use this, because clocks may differ"`
+	Created   bool  `json:"-"`
 }
 
 // HostState is the state of a host.

@@ -196,11 +196,6 @@ func (a *Agent) Extend(run *perdure.Run, left time.Duration) {
 // lockEnd returns until when a command may run whose lock ends left from now.
 func lockEnd(left time.Duration) int64 { return keeper.LockEnd(keeper.Now(), left) }
 
-var (
-	errLeft       = keeper.ErrLeft
-	errNotStarted = keeper.ErrNotStarted
-)
-
 // run carries out a run: it starts a command, or continues with one that an earlier process has started.
 func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 	in, err := parse(run.Input)
@@ -250,7 +245,7 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 		exit, err = a.attend(ctx, dir, r, at, run)
 	}
 	switch {
-	case errors.Is(err, errLeft):
+	case errors.Is(err, keeper.ErrLeft):
 		a.left.Add(1)
 	case a.cfg.Over != nil:
 		a.cfg.Over(dir)
@@ -368,9 +363,9 @@ func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *keepe
 	at.Ending, at.Until = a.cfg.Ending, lockEnd(a.cfg.Left(run))
 	exit, err := at.Attend(ctx)
 	switch {
-	case err == nil, errors.Is(err, errLeft):
+	case err == nil, errors.Is(err, keeper.ErrLeft):
 		return exit, err
-	case errors.Is(err, errNotStarted):
+	case errors.Is(err, keeper.ErrNotStarted):
 		return nil, perdure.Returned(err)
 	case errors.Is(err, keeper.ErrLost):
 		return nil, perdure.Failed(err, "lost")
@@ -495,7 +490,7 @@ func (a *Agent) outcome(ctx context.Context, in *Input, dir string, r *keeper.Ru
 		if err != nil {
 			return nil, err
 		}
-		return a.output(dir, files)
+		return a.output(dir, files, e.Written)
 	case e.OOM:
 		return nil, perdure.Failed(a.withStderr(dir, errors.New("killed: out of memory")), "outOfMemory")
 	case e.Signal != "":
@@ -539,7 +534,7 @@ func (a *Agent) endOf(e *keeper.Exit) string {
 }
 
 // output returns the output of a command that has exited with 0.
-func (a *Agent) output(dir string, files map[string][]collected) (json.RawMessage, error) {
+func (a *Agent) output(dir string, files map[string][]collected, written *keeper.Written) (json.RawMessage, error) {
 	out := output{Host: a.cfg.Host}
 	if files != nil {
 		var err error
@@ -550,9 +545,9 @@ func (a *Agent) output(dir string, files map[string][]collected) (json.RawMessag
 	if len(out.Files) > maxFilesBytes {
 		return nil, perdure.Failed(fmt.Errorf("collect: the list of the files has %d bytes, more than %d: collect fewer, or put them into one", len(out.Files), maxFilesBytes), codeTooLarge)
 	}
-	stdout, err := stdoutOf(dir, perdure.MaxPayloadBytes-outputRest-len(out.Files))
+	stdout, err := stdoutOf(dir, written, perdure.MaxPayloadBytes-outputRest-len(out.Files))
 	if err != nil {
-		a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+		a.cfg.Log.Warn("stdout of a command left out of its output", "dir", dir, "err", err)
 	}
 	out.Stdout = stdout
 	return json.Marshal(&out)
@@ -585,9 +580,13 @@ func (a *Agent) startError(in *Input, e *keeper.Exit) error {
 }
 
 // stdoutOf returns stdout: as it is if it is one JSON value of at most max bytes, else the end of it as a text; nil if there
-// is none.
-func stdoutOf(dir string, max int) (json.RawMessage, error) {
+// is none. written says how much there is to be; nil: not known. A stdout whose end is missing is an error: 12345 that was cut
+// to 12 would be another value.
+func stdoutOf(dir string, written *keeper.Written, max int) (json.RawMessage, error) {
 	s, err := keeper.ReadStream(dir, keeper.Stdout)
+	if err == nil && written != nil && s.Size != written.Stdout {
+		err = fmt.Errorf("it has %d bytes, of which %d are stored, because the disk was full", written.Stdout, s.Size)
+	}
 	if err != nil || s.Size == 0 {
 		return nil, err
 	}

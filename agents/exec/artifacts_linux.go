@@ -29,8 +29,8 @@ import (
 const (
 	transferPause = 500 * time.Millisecond // before a transfer that was cut goes on. It doubles up to transferMost
 	transferMost  = 15 * time.Second
-	// placePatience is how long the files of a run are tried to be fetched while nothing can be read. Afterwards the run is
-	// returned, because another host may reach what this one does not.
+	// placePatience is how long after the last byte that has arrived the files of a run are tried to be fetched. Afterwards the
+	// run is returned, because another host may reach what this one does not.
 	placePatience = 5 * time.Minute
 )
 
@@ -75,12 +75,11 @@ func (a *Agent) place(ctx context.Context, dir string, r *keeper.Run, in *Input,
 		}
 		failure = placeFailureOf(ctx, err)
 	}
-	switch {
-	case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == runcontext.Leave:
-		return nil, errLeft
-	}
 	if ctx.Err() != nil {
-		failure = &placeFailure{codeUnavailable, errNotStarted}
+		if a.cfg.Ending(context.Cause(ctx)) == runcontext.Leave {
+			return nil, keeper.ErrLeft
+		}
+		failure = &placeFailure{codeUnavailable, keeper.ErrNotStarted}
 	}
 	_ = os.RemoveAll(filepath.Join(dir, keeper.WorkDir))
 	e := keeper.Exit{Cause: keeper.NotStarted, Code: failure.code, Message: failure.err.Error()}
@@ -148,18 +147,20 @@ func (f *placeFailure) Error() string { return f.err.Error() }
 
 // probe returns an error if no artifact can be stored: before a command runs for hours whose results would be lost.
 func (a *Agent) probe(ctx context.Context) error {
-	return again(ctx, placePatience, func() error {
+	return again(ctx, placePatience, func(func()) error {
 		_, err := operate.PutArtifact(ctx, a.cfg.Artifacts, strings.NewReader(""))
 		return err
 	})
 }
 
-// again calls f until it does not fail for a cause that may pass. patience bounds the time; 0: until ctx ends.
-func again(ctx context.Context, patience time.Duration, f func() error) error {
-	begun := time.Now()
-	for pause := transferPause; ; pause = min(2*pause, transferMost) {
-		err := f()
-		if code := perdure.CodeOf(err); err == nil || code != perdure.CodeUnavailable && code != perdure.CodeTooManyRequests || patience > 0 && time.Since(begun) > patience {
+// again calls f until it does not fail for a cause that may pass. f calls progressed when bytes have arrived. patience bounds the
+// time since then; 0: until ctx ends.
+func again(ctx context.Context, patience time.Duration, f func(progressed func()) error) error {
+	pause, last := transferPause, time.Now()
+	progressed := func() { pause, last = transferPause, time.Now() }
+	for ; ; pause = min(2*pause, transferMost) {
+		err := f(progressed)
+		if code := perdure.CodeOf(err); err == nil || code != perdure.CodeUnavailable && code != perdure.CodeTooManyRequests || patience > 0 && time.Since(last) > patience {
 			return err
 		}
 		select {
@@ -168,6 +169,14 @@ func again(ctx context.Context, patience time.Duration, f func() error) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// arrival is called when bytes are written to it.
+type arrival func()
+
+func (a arrival) Write(b []byte) (int, error) {
+	a()
+	return len(b), nil
 }
 
 // fetch reads an artifact into a file of the working directory, and compares it with its hash.
@@ -180,7 +189,7 @@ func (a *Agent) fetch(ctx context.Context, root *os.Root, name string, from plai
 		return err
 	}
 	hash, at := sha256.New(), int64(0)
-	err = again(ctx, placePatience, func() error {
+	err = again(ctx, placePatience, func(progressed func()) error {
 		content, err := a.cfg.Artifacts.OpenArtifact(ctx, from.Hash)
 		if err != nil {
 			return err
@@ -192,7 +201,7 @@ func (a *Agent) fetch(ctx context.Context, root *os.Root, name string, from plai
 		if _, err := content.Seek(at, io.SeekStart); err != nil {
 			return err
 		}
-		n, err := io.Copy(io.MultiWriter(f, hash), io.LimitReader(content, from.Size-at))
+		n, err := io.Copy(io.MultiWriter(f, hash, arrival(progressed)), io.LimitReader(content, from.Size-at))
 		at += n
 		return err
 	})
@@ -246,7 +255,7 @@ func (a *Agent) collect(ctx context.Context, dir string, in *Input) (map[string]
 				all[name] = append(all[name], one)
 				continue
 			case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == runcontext.Leave:
-				return nil, errLeft
+				return nil, keeper.ErrLeft
 			case ctx.Err() != nil:
 				return nil, perdure.Failed(errors.New("stopped while its files were stored"), "stopped")
 			case perdure.CodeOf(err) == perdure.CodeNoSpace:
@@ -352,7 +361,7 @@ func (a *Agent) store(ctx context.Context, root *os.Root, file string) (collecte
 		return collected{}, errors.Join(err, errors.New("no regular file any more"))
 	}
 	var state *operate.ArtifactState
-	err = again(ctx, 0, func() error {
+	err = again(ctx, 0, func(func()) error {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}

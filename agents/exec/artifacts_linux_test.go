@@ -16,11 +16,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/artifacts"
 	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -301,6 +303,57 @@ func TestTransfersGoOnAfterInterruptions(t *testing.T) {
 	}
 }
 
+// slowReader reads ten bytes a minute, and fails once it has read max bytes.
+type slowReader struct {
+	operate.ArtifactReader
+	cut
+}
+
+func (s *slowReader) Read(b []byte) (int, error) {
+	time.Sleep(time.Minute)
+	return s.cut.Read(b[:min(len(b), 10)])
+}
+
+// F241: a transfer takes longer than a run that cannot read is tried, and is cut then. It goes on where it was. When nothing can
+// be read any more, the run is returned five minutes after the last byte.
+func TestLongTransferGoesOn(t *testing.T) {
+	for name, c := range map[string]struct{ away, want time.Duration }{
+		"the connection is cut every six minutes": {0, 10 * time.Minute},
+		"after six minutes, the server is away":   {time.Hour, 6*time.Minute + placePatience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShelf(t)
+				content := strings.Repeat("0123456789", 10)
+				artifact := s.put(content)
+				root, err := os.OpenRoot(t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = root.Close() }()
+				begun, opened := time.Now(), 0
+				s.reader = func(r operate.ArtifactReader) operate.ArtifactReader {
+					return &slowReader{r, cut{r, 60}}
+				}
+				s.on(func(string) error {
+					if opened++; opened > 1 && time.Since(begun) < c.away {
+						return perdure.Refuse(perdure.CodeUnavailable, "away")
+					}
+					return nil
+				})
+				a := s.agent(t.TempDir())
+				err = a.fetch(t.Context(), root, "a", plain.Artifact{Hash: artifact["$artifact"].(string), Size: int64(len(content))})
+				if d := time.Since(begun); (err == nil) != (c.away == 0) || d < c.want || d > c.want+2*time.Minute {
+					t.Errorf("after %s: %v", d, err)
+				}
+				if got, _ := root.ReadFile("a"); c.away == 0 && string(got) != content {
+					t.Errorf("%q", got)
+				}
+			})
+		})
+	}
+}
+
 // F242: the process is restarted while it reads the files of a run. The next one begins again, and the command runs once.
 func TestRestartWhileFilesAreRead(t *testing.T) {
 	t.Parallel()
@@ -318,7 +371,7 @@ func TestRestartWhileFilesAreRead(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := s.agent(dir).Execute(ctx, run); !errors.Is(err, errLeft) {
+	if _, err := s.agent(dir).Execute(ctx, run); !errors.Is(err, keeper.ErrLeft) {
 		t.Fatal(err)
 	}
 	// What a process that was killed may leave behind: a part of a file.
@@ -357,7 +410,7 @@ func TestRestartWhileFilesAreStored(t *testing.T) {
 		}
 		return nil
 	})
-	if out, err := s.agent(dir).Execute(ctx, run); !errors.Is(err, errLeft) {
+	if out, err := s.agent(dir).Execute(ctx, run); !errors.Is(err, keeper.ErrLeft) {
 		t.Fatalf("%s, %v", out, err)
 	}
 	s.on(nil)

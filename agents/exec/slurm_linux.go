@@ -86,18 +86,18 @@ func (a *Agent) attendJob(ctx context.Context, dir string, r *keeper.Run, at *ke
 			within := r.StopWithin
 			switch a.cfg.Ending(context.Cause(ctx)) {
 			case runcontext.Leave:
-				return nil, errLeft
+				return nil, keeper.ErrLeft
 			case runcontext.Kill:
 				within = 0
 			}
 			done, kill = nil, time.After(within)
 			if within > 0 {
-				a.signal("stopped", dir, a.cfg.Slurm.Stop(context.WithoutCancel(ctx), job))
+				a.logFailed("stop", dir, a.cfg.Slurm.Stop(context.WithoutCancel(ctx), job))
 			}
 		case <-kill:
 			kill, lost = time.After(killPatience/4), orAfter(lost, killPatience)
 			a.endNow(job)
-			a.signal("killed", dir, a.cfg.Slurm.Kill(context.WithoutCancel(ctx), job))
+			a.logFailed("kill", dir, a.cfg.Slurm.Kill(context.WithoutCancel(ctx), job))
 		case <-gone:
 			return nil, perdure.Failed(errors.New("Slurm does not know the job any more"), "lost")
 		case <-lost: // nothing is reported of a run that does not belong to this host any more
@@ -120,9 +120,10 @@ func orAfter(c <-chan time.Time, d time.Duration) <-chan time.Time {
 	return c
 }
 
-func (a *Agent) signal(what, dir string, err error) {
+// logFailed logs that Slurm has not carried out a stop or a kill of a job.
+func (a *Agent) logFailed(act, dir string, err error) {
 	if err != nil {
-		a.cfg.Log.Warn("a Slurm job was not "+what, "dir", dir, "err", err)
+		a.cfg.Log.Warn("Slurm job not signalled", "act", act, "dir", dir, "err", err)
 	}
 }
 
@@ -135,9 +136,9 @@ func (a *Agent) send(ctx context.Context, job slurm.Run, r *keeper.Run, run *per
 		}
 		if ctx.Err() != nil {
 			if a.cfg.Ending(context.Cause(ctx)) == runcontext.Leave {
-				return sentRecord{}, errLeft
+				return sentRecord{}, keeper.ErrLeft
 			}
-			return sentRecord{}, perdure.Returned(errNotStarted)
+			return sentRecord{}, perdure.Returned(keeper.ErrNotStarted)
 		}
 		sent := sentRecord{At: time.Now()}
 		if err := keeper.WriteFile(job.Dir, sentFile, sent); err != nil {
@@ -186,7 +187,7 @@ func (a *Agent) destroyJob(dir string, run *perdure.Run) {
 	defer cancel()
 	job := slurm.Run{Job: run.Job.String(), Step: run.Step, Number: run.Number, Dir: dir}
 	a.endNow(job)
-	a.signal("killed", dir, a.cfg.Slurm.Kill(ctx, job))
+	a.logFailed("kill", dir, a.cfg.Slurm.Kill(ctx, job))
 }
 
 // wallTime returns an instant of CLOCK_BOOTTIME by the clock that the machines of a cluster share.
@@ -195,7 +196,7 @@ func wallTime(boot int64) time.Time { return time.Now().Add(time.Duration(boot -
 // exitOf returns the end of a command from a status of a shell: above 128, a signal has ended the command.
 func exitOf(status int) *keeper.Exit {
 	if name := unix.SignalName(syscall.Signal(status - 128)); name != "" {
-		return &keeper.Exit{Signal: strings.TrimPrefix(name, "SIG")}
+		return &keeper.Exit{Exit: -1, Signal: strings.TrimPrefix(name, "SIG")}
 	}
 	return &keeper.Exit{Exit: status}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -27,13 +28,16 @@ func group(cmd *exec.Cmd) {
 
 func signalGroup(cmd *exec.Cmd, s syscall.Signal) { _ = syscall.Kill(-cmd.Process.Pid, s) }
 
-// signalOf returns the signal that has ended a process, without SIG.
+// signalOf returns the signal that has ended a process: its name without SIG, or its number if it has no name.
 func signalOf(state *os.ProcessState) (string, bool) {
 	ws, ok := state.Sys().(syscall.WaitStatus)
 	if !ok || !ws.Signaled() {
 		return "", false
 	}
-	return strings.TrimPrefix(unix.SignalName(ws.Signal()), "SIG"), true
+	if name := unix.SignalName(ws.Signal()); name != "" {
+		return strings.TrimPrefix(name, "SIG"), true
+	}
+	return strconv.Itoa(int(ws.Signal())), true
 }
 
 // startCode returns the code of an error of starting a program.

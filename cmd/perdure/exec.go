@@ -546,7 +546,11 @@ func (a *app) printStdout(stdout json.RawMessage) {
 }
 
 // linuxSignals are the signals of Linux, where commands run, by their numbers.
-var linuxSignals = []string{"", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM"}
+var linuxSignals = []string{"", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS"}
+
+// maxSignal is the largest number of a signal of Linux. Signals above those of linuxSignals have no names.
+const maxSignal = 64
 
 // codeOfCommand returns the exit code for the code of a run's failure.
 func codeOfCommand(code string) int {
@@ -558,6 +562,9 @@ func codeOfCommand(code string) int {
 	if name, ok := strings.CutPrefix(code, "signal_"); ok {
 		if i := slices.Index(linuxSignals, name); i > 0 {
 			return exitSignal + i
+		}
+		if n, err := strconv.Atoi(name); err == nil && 0 < n && n <= maxSignal {
+			return exitSignal + n
 		}
 	}
 	switch code {

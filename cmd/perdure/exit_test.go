@@ -10,6 +10,20 @@ import (
 	"github.com/perdure/perdure"
 )
 
+// F277: exit codes of commands that a signal has ended, also of signals that have no name.
+func TestCodeOfCommand(t *testing.T) {
+	want := map[string]int{"exit_3": 3, "exit_0": 1, "exit_256": 1, "notFound": 127, "notExecutable": 126, "timeout": 1,
+		"signal_": 1, "signal_0": 1, "signal_34": 162, "signal_64": 192, "signal_65": 1, "signal_-1": 1, "signal_NONE": 1}
+	for n, name := range strings.Fields("HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS") {
+		want["signal_"+name] = 129 + n
+	}
+	for code, want := range want {
+		if got := codeOfCommand(code); got != want {
+			t.Errorf("%s: %d, not %d", code, got, want)
+		}
+	}
+}
+
 func TestCodeOf(t *testing.T) {
 	for err, want := range map[error]int{
 		nil:                                      0,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
+	"github.com/perdure/perdure/internal/hostagent"
 	values "github.com/perdure/perdure/internal/plain"
 )
 
@@ -31,11 +32,8 @@ type hostOptions struct {
 	log                         logFlags
 }
 
-// maxHostSlots is hostagent.MaxSlots.
-const maxHostSlots = 1000
-
 func (a *app) hostCmd() *cobra.Command {
-	o := hostOptions{heartbeat: duration(time.Minute), stopWithin: duration(10 * time.Second), keep: duration(time.Hour)}
+	o := hostOptions{heartbeat: duration(hostagent.DefaultHeartbeat), stopWithin: duration(perdure.DefaultStopWithin), keep: duration(hostagent.DefaultKeep)}
 	cmd := &cobra.Command{
 		Use:   "host --state DIR",
 		Short: "Run the commands of steps of the agent exec on this machine",
@@ -67,7 +65,7 @@ labels, or --allow-root is given. Linux only.`,
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "`NAME` of the host (default: this machine's name up to the first dot)")
 	f.StringVar(&o.state, "state", "", "`DIR` that keeps what is needed after a restart; one for each host, on a local disk (with --grid slurm: on the shared one)")
-	f.IntVar(&o.slots, "slots", 10, "commands at a time, at most 1000")
+	f.IntVar(&o.slots, "slots", hostagent.DefaultSlots, fmt.Sprintf("commands at a time, at most %d", hostagent.MaxSlots))
 	f.StringVar(&o.cpu, "cpu", "", "`CPU` for commands, such as 8 or 1.5 (default: the processors of this machine)")
 	f.StringVar(&o.memory, "memory", "", "`MEMORY` for commands, such as 32GiB (default: that of this machine)")
 	f.StringSliceVar(&o.capacity, "capacity", nil, "further `NAME=COUNT` that steps may require, such as gpu=2 (repeatable)")
@@ -102,10 +100,13 @@ func (o *hostOptions) check() error {
 		}
 		o.name, _, _ = strings.Cut(name, ".")
 	}
+	if err := values.CheckHostWord(o.name); err != nil {
+		return &usageError{msg: fmt.Sprintf("the name %q of this host %v", o.name, err), hint: "--name NAME"}
+	}
 	heartbeat, stop := time.Duration(o.heartbeat), time.Duration(o.stopWithin)
 	switch {
-	case o.slots < 1 || o.slots > maxHostSlots:
-		return usagef("--slots must be 1 to %d", maxHostSlots)
+	case o.slots < 1 || o.slots > hostagent.MaxSlots:
+		return usagef("--slots must be 1 to %d", hostagent.MaxSlots)
 	case heartbeat < time.Second || heartbeat > time.Hour:
 		return usagef("--heartbeat must be 1s to 1h")
 	case stop <= 0 || stop > exec.MaxStopWithin:

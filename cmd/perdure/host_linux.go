@@ -18,9 +18,6 @@ import (
 )
 
 func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
-	if err := hostagent.CheckName(o.name); err != nil {
-		return &usageError{msg: err.Error(), hint: "--name NAME"}
-	}
 	as, err := o.commandUser(os.Geteuid())
 	if err != nil {
 		return err

@@ -62,13 +62,13 @@ func (h *Host) portions(ctx context.Context) (grace, wind context.Context, cance
 	return grace, wind, func() { cancelGrace(); cancelWind() }
 }
 
-// CutShort ends the contexts of all running handlers. Those that return an error then are reported as returned, with an unknown
+// CutShort ends the contexts of all running handlers that have not ended yet. Those that return an error then are reported as returned, with an unknown
 // effect.
 func (h *Host) CutShort() {
 	h.mu.Lock()
 	defer h.unlock()
 	for _, l := range h.live {
-		if l.running && !l.lost {
+		if l.running && !l.lost && l.ctx.Err() == nil {
 			h.logRun(slog.LevelInfo, "run cut short by drain", l.agent, l.run)
 			l.cancel(errDraining)
 		}

@@ -1,9 +1,12 @@
 package agenthost
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +120,28 @@ func TestDrainDoesNotWaitForAHandlerThatIgnoresItsContext(t *testing.T) {
 		x.expect(t)
 		time.Sleep(2 * time.Hour)
 		x.expect(t)
+	})
+}
+
+// A host that is drained calls CutShort again and again. Each run is in the log once.
+func TestCutShortIsLoggedOnce(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		x.onHeartbeat = extend(time.Hour)
+		var log bytes.Buffer
+		h := carry(t, x, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, 2, deaf(time.Hour))
+		for i := range 2 {
+			x.offer(int64(i+1), time.Hour, 2*time.Hour)
+			synctest.Wait()
+			for range 3 {
+				h.CutShort()
+			}
+			synctest.Wait()
+			if n := strings.Count(log.String(), "run cut short by drain"); n != i+1 {
+				t.Errorf("%d lines: %s", n, log.String())
+			}
+		}
+		time.Sleep(time.Hour) // until the handlers have returned
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"syscall"
 	"time"
 
@@ -23,24 +22,16 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/slurm"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
-// Defaults and bounds of Config.
-const (
-	DefaultSlots     = 10
-	MaxSlots         = 1000
-	DefaultHeartbeat = time.Minute
-	DefaultKeep      = time.Hour
-	DefaultMinFree   = 64 << 20
-)
-
 // Config configures a host. Exchange, Name and State are required.
 type Config struct {
 	Exchange   protocol.Exchange
-	Name       string             // of the host; see CheckName
+	Name       string             // of the host
 	State      string             // the state directory, which is created if it is missing
 	Hosts      Registrar          // registers the host
 	Registered func()             // called when it is registered first; nil: nothing is called
@@ -59,7 +50,7 @@ type Config struct {
 	StopWithin time.Duration      // between TERM and KILL; 0: exec.DefaultStopWithin
 	Heartbeat  time.Duration      // promised interval of heartbeats; runs expire this long after the last one; 0: DefaultHeartbeat
 	Keep       time.Duration      // how long the directory of a reported run is kept; 0: not at all
-	MinFree    uint64             // bytes that must be free in the file system of State; 0: DefaultMinFree
+	MinFree    uint64             // with fewer free bytes in the file system of State nothing is claimed, until there are twice as many; 0: DefaultMinFree
 	Log        *slog.Logger       // nil: nothing is logged
 }
 
@@ -81,18 +72,10 @@ type Host struct {
 	id     *identity
 	logs   *uploader // nil: none
 
+	spaceUnknown bool // the free space could not be read. Only isFull uses it
+
 	// Holder is the holder of the runs of this host.
 	Holder string
-}
-
-var names = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-
-// CheckName returns what is wrong with the name of a host; nil if it is valid.
-func CheckName(name string) error {
-	if !names.MatchString(name) {
-		return fmt.Errorf("%q is not a name of a host: 1 to 63 letters, digits, dots, hyphens and underscores, with a letter or digit at both ends", name)
-	}
-	return nil
 }
 
 // identity is host.json.
@@ -116,8 +99,8 @@ func Open(cfg Config) (*Host, error) {
 	if cfg.MinFree == 0 {
 		cfg.MinFree = DefaultMinFree
 	}
-	if err := CheckName(cfg.Name); err != nil {
-		return nil, err
+	if err := plain.CheckHostWord(cfg.Name); err != nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "the name %q of this host %s", cfg.Name, err.Error())
 	}
 	state, err := filepath.Abs(cfg.State)
 	if err != nil {
@@ -300,12 +283,20 @@ func (h *Host) register(ctx context.Context, full, renews bool) (*operate.HostRe
 	return r, err
 }
 
-// isFull reports whether the file system of the state directory has too little space for further runs.
-func (h *Host) isFull() bool {
+// isFull reports whether the file system of the state directory has too little space for further runs. If it was full, twice as
+// much must be free, so that the state does not change all the time. If the free space is not known, the state stays.
+func (h *Host) isFull(was bool) bool {
 	var st syscall.Statfs_t
-	if err := syscall.Statfs(h.cfg.State, &st); err != nil {
-		h.log.Warn("free space of the state directory not known", "dir", h.cfg.State, "err", err)
-		return false
+	err := syscall.Statfs(h.cfg.State, &st)
+	if err != nil && !h.spaceUnknown {
+		h.log.Warn("free space of the state directory not known", "dir", h.cfg.State, "err", err, "action", "check its file system")
 	}
-	return st.Bavail*uint64(st.Bsize) < h.cfg.MinFree || st.Files > 0 && st.Ffree == 0
+	if h.spaceUnknown = err != nil; h.spaceUnknown {
+		return was
+	}
+	least := h.cfg.MinFree
+	if was {
+		least *= 2
+	}
+	return st.Bavail*uint64(st.Bsize) < least || st.Files > 0 && st.Ffree == 0
 }

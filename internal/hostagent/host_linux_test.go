@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -623,12 +624,12 @@ func TestFullDiskStopsClaims(t *testing.T) {
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=4m"); err != nil {
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=8m"); err != nil {
 		t.Skipf("NOT TESTED: no tmpfs can be mounted: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
 	ballast := filepath.Join(disk, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+	if err := os.WriteFile(ballast, make([]byte, 7<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := &host{grid: g, settings: settings{Server: "http://" + g.addr, Name: "h1", State: filepath.Join(disk, "state"), Heartbeat: 20 * time.Second, MinFree: 2 << 20}}
@@ -653,7 +654,7 @@ func TestFullDiskStopsClaims(t *testing.T) {
 	}
 	g.step(id, "the end", settled)
 	alerts(0)
-	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+	if err := os.WriteFile(ballast, make([]byte, 7<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	alerts(1)
@@ -756,11 +757,48 @@ func TestStateDirectoryHasOneUser(t *testing.T) {
 	}
 }
 
-func TestCheckName(t *testing.T) {
-	for name, ok := range map[string]bool{"h1": true, "build-7.example_x": true, "a": true, strings.Repeat("a", 63): true,
-		"": false, "a/b": false, "-a": false, "a.": false, "ä": false, strings.Repeat("a", 64): false, "a b": false} {
-		if err := CheckName(name); (err == nil) != ok {
+// The names of hosts are those that a node accepts.
+func TestNamesOfHosts(t *testing.T) {
+	for name, ok := range map[string]bool{"h1": true, "build-7.example_x": true, "a": true, "a.": true, strings.Repeat("a", perdure.MaxHostWord): true,
+		"": false, "a/b": false, "-a": false, "ä": false, strings.Repeat("a", perdure.MaxHostWord+1): false, "a b": false} {
+		h, err := Open(Config{Exchange: struct{ protocol.Exchange }{}, Name: name, State: t.TempDir(), NoCgroups: true})
+		if (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
+		if err == nil {
+			h.Close()
+		}
+	}
+}
+
+// F279: once a disk is full, a host does not claim before twice as much is free as it needs to go on. If the free space cannot be
+// read, nothing changes, and the log says it once.
+func TestDiskStaysFullUntilMoreIsFree(t *testing.T) {
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("NOT TESTED: no tmpfs can be mounted: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	var log bytes.Buffer
+	h := &Host{cfg: Config{State: disk, MinFree: 256 << 10}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, c := range []struct {
+		used      int
+		was, want bool
+	}{{0, false, false}, {0, true, false}, {600 << 10, false, false}, {600 << 10, true, true}, {900 << 10, false, true}, {900 << 10, true, true}} {
+		if err := os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, c.used), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.isFull(c.was); got != c.want {
+			t.Errorf("%d bytes used, full before %v: %v", c.used, c.was, got)
+		}
+	}
+	h.cfg.State = filepath.Join(disk, "gone")
+	for _, was := range []bool{true, false, true} {
+		if h.isFull(was) != was {
+			t.Errorf("free space not known: full before %v, and not now", was)
+		}
+	}
+	if n := strings.Count(log.String(), "not known"); n != 1 {
+		t.Errorf("%d lines: %s", n, log.String())
 	}
 }

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
@@ -23,6 +27,9 @@ const (
 	uploadTime = 10 * time.Second
 	// flushTime is how long the report of a run waits for the end of its logs. What is not stored by then follows the report.
 	flushTime = 2 * time.Second
+	// retryMost bounds how long the uploader waits because the node has no room. It is less than flushTime, so that the log of a run
+	// is begun before the run is reported.
+	retryMost = time.Second
 	// streamChunks bounds the chunks of one stream in one upload, so that a loud command does not delay the others.
 	streamChunks = 16
 )
@@ -43,7 +50,7 @@ type uploader struct {
 type shipped struct {
 	run     *perdure.Run
 	dir     string
-	ended   bool
+	ended   atomic.Bool   // the command has ended, so its streams are complete
 	flushed chan struct{} // closed when nothing of the run is left to be sent
 	streams [2]shippedStream
 }
@@ -74,7 +81,7 @@ func (u *uploader) end(dir string) {
 	u.mu.Lock()
 	s := u.runs[dir]
 	if s != nil {
-		s.ended = true
+		s.ended.Store(true)
 	}
 	u.mu.Unlock()
 	if s == nil {
@@ -90,20 +97,24 @@ func (u *uploader) end(dir string) {
 	}
 }
 
-// work uploads until ctx ends.
+// work uploads until ctx ends. The end of a run makes it upload sooner, but not before the time that the node requires.
 func (u *uploader) work(ctx context.Context) {
 	pause, failed := uploadEvery, false
+	notBefore := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-u.kick:
-			if failed {
-				time.Sleep(uploadEvery) // the node does not answer, or takes no more at present
+			if !env.Sleep(env.Real{}, ctx, time.Until(notBefore)) {
+				return
 			}
 		case <-time.After(pause):
 		}
 		wait, err := u.upload(ctx)
+		if err != nil {
+			wait = uploadEvery
+		}
 		if (err != nil) != failed && ctx.Err() == nil {
 			if failed = err != nil; failed {
 				u.log.Warn("logs of commands not stored; retrying", "err", err, "action", "check server and network")
@@ -111,7 +122,8 @@ func (u *uploader) work(ctx context.Context) {
 				u.log.Info("logs of commands are stored again")
 			}
 		}
-		pause = max(uploadEvery, wait)
+		wait = min(wait, retryMost)
+		pause, notBefore = max(uploadEvery, wait), time.Now().Add(wait)
 	}
 }
 
@@ -146,12 +158,10 @@ func (u *uploader) upload(ctx context.Context) (wait time.Duration, err error) {
 				s.next = max(s.next, r.Next)
 				s.over = s.over || chunks[i].Last
 				more = more || len(chunks[i].Data) == protocol.MaxLogChunk
-			case r.Reason == "full":
+			case r.Reason == protocol.RefusedFull:
 				wait = max(wait, r.RetryAfter)
-			case r.Reason == "gap":
-				if r.Next < chunks[i].Offset { // not if it follows a chunk that was refused
-					s.next = r.Next
-				}
+			case r.Reason == protocol.RefusedGap:
+				s.next = r.Next
 			default: // the run has another holder now, or its logs are closed
 				s.over = true
 			}
@@ -163,12 +173,14 @@ func (u *uploader) upload(ctx context.Context) (wait time.Duration, err error) {
 	}
 }
 
-// gather returns chunks of all runs, bounded together.
+// gather returns chunks of all runs, bounded together. It reads files without the lock: a file system that does not answer must
+// not delay the begin and the end of runs.
 func (u *uploader) gather() (chunks []protocol.LogChunk, parts []part) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	runs := slices.Collect(maps.Values(u.runs))
+	u.mu.Unlock()
 	left := protocol.MaxLogBytes
-	for _, s := range u.runs {
+	for _, s := range runs {
 		for i := range s.streams {
 			if left < protocol.MaxLogChunk || len(chunks) >= perdure.MaxBatch-streamChunks {
 				return chunks, parts
@@ -196,6 +208,7 @@ func (s *shipped) chunks(name string, stream *shippedStream, max int) (chunks []
 	if !stream.begun {
 		chunks = append(chunks, chunk(0))
 	}
+	ended := s.ended.Load() // before the stream is read: otherwise the command could write more, and end, in between
 	kept, err := keeper.ReadStream(s.dir, name)
 	at := stream.next
 	for i := range kept.Parts {
@@ -213,12 +226,18 @@ func (s *shipped) chunks(name string, stream *shippedStream, max int) (chunks []
 			at = c.Offset + int64(len(c.Data))
 		}
 	}
-	if s.ended && (err != nil || at >= kept.Size) && len(chunks) < max {
-		last := chunk(at)
-		last.Last = true
-		return append(chunks, last)
+	if !ended || err == nil && at < kept.Size || len(chunks) >= max {
+		return chunks
 	}
-	return chunks
+	last := chunk(at)
+	last.Last = true
+	if exit, err := keeper.ReadExit(s.dir); err == nil && exit.Written != nil && exit.Written.Of(name) > at { // the disk was full
+		if at > stream.next { // the node may refuse the chunks before this one, and would skip their bytes, too
+			return chunks
+		}
+		last.Offset, last.Skips = exit.Written.Of(name), true
+	}
+	return append(chunks, last)
 }
 
 func readAt(path string, offset, size int64) []byte {

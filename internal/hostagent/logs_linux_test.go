@@ -4,14 +4,22 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
@@ -73,13 +81,27 @@ func TestQuietCommandHasEmptyLogs(t *testing.T) {
 }
 
 // fullNode refuses bytes, because it has no room.
-type fullNode struct{ chunks []protocol.LogChunk }
+type fullNode struct {
+	retryAfter time.Duration
+	mu         sync.Mutex
+	chunks     []protocol.LogChunk
+	calls      int
+}
+
+func (n *fullNode) hasBegun(run int64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.chunks, func(c protocol.LogChunk) bool { return c.Run == run && len(c.Data) == 0 })
+}
 
 func (n *fullNode) AppendLogs(_ context.Context, _ string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls++
 	results := make([]protocol.LogResult, len(chunks))
 	for i, c := range chunks {
 		if n.chunks = append(n.chunks, c); len(c.Data) > 0 {
-			results[i] = protocol.LogResult{Reason: protocol.RefusedFull, RetryAfter: time.Second}
+			results[i] = protocol.LogResult{Reason: protocol.RefusedFull, RetryAfter: n.retryAfter}
 		} else {
 			results[i] = protocol.LogResult{Accepted: true}
 		}
@@ -94,7 +116,7 @@ func TestLogIsBegunAtANodeWithoutRoom(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "stdout"), []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	node := &fullNode{}
+	node := &fullNode{retryAfter: time.Second}
 	u := newUploader(node, "h", nil)
 	u.begin(&perdure.Run{Step: "run", Number: 1}, dir)
 	for range 2 {
@@ -110,5 +132,148 @@ func TestLogIsBegunAtANodeWithoutRoom(t *testing.T) {
 	}
 	if begun[operate.Stdout] != 1 || begun[operate.Stderr] != 1 || len(node.chunks) != 4 {
 		t.Errorf("chunks %+v", node.chunks)
+	}
+}
+
+// F280: a node has no room for logs, and runs end all the time. The host sends no more often than the node requires, up to a
+// bound, and the log of each run is begun before the run is reported.
+func TestNodeWithoutRoomIsNotAskedAtEachEndOfARun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &fullNode{retryAfter: time.Minute}
+		u := newUploader(node, "h", slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		worked := make(chan struct{})
+		go func() { u.work(ctx); close(worked) }()
+		var runs sync.WaitGroup
+		begun := time.Now()
+		for i := range int64(40) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, keeper.Stdout), []byte("hello"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			u.begin(&perdure.Run{Step: "run", Number: i}, dir)
+			runs.Go(func() {
+				if u.end(dir); !node.hasBegun(i) {
+					t.Errorf("run %d: its log is not begun after %s", i, time.Since(begun))
+				}
+			})
+			time.Sleep(100 * time.Millisecond)
+		}
+		runs.Wait()
+		if most := int(time.Since(begun)/retryMost) + 1; node.calls > most {
+			t.Errorf("%d uploads in %s", node.calls, time.Since(begun))
+		}
+		u.end("") // no run
+		u.kick <- struct{}{}
+		synctest.Wait()
+		begun = time.Now()
+		cancel()
+		if <-worked; time.Since(begun) > 0 {
+			t.Errorf("ended after %s", time.Since(begun))
+		}
+	})
+}
+
+// F281: the file system of a host does not answer while a log is read. Other runs begin and end all the same.
+func TestReadOfALogDelaysNoRun(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, keeper.Stdout)
+	if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Another open of the file waits until the lease is returned.
+	lease, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Close() }()
+	if _, err := unix.FcntlInt(lease.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("NOT TESTED: no lease of a file: %v", err)
+	}
+	u := newUploader(&fullNode{}, "h", nil)
+	u.begin(&perdure.Run{Step: "run", Number: 1}, dir)
+	read := make(chan int)
+	go func() {
+		chunks, _ := u.gather()
+		read <- len(chunks)
+	}()
+	time.Sleep(200 * time.Millisecond)
+	began := make(chan struct{})
+	go func() {
+		u.begin(&perdure.Run{Step: "run", Number: 2}, "other")
+		close(began)
+	}()
+	select {
+	case <-began:
+	case <-time.After(5 * time.Second):
+		t.Error("a run does not begin while the log of another is read")
+	}
+	select {
+	case <-read:
+		t.Error("the lease has no effect")
+	default:
+	}
+	_, _ = unix.FcntlInt(lease.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	if n := <-read; n != 3 { // the begin of both streams, and a chunk
+		t.Errorf("%d chunks", n)
+	}
+}
+
+// logNode takes chunks as a node does.
+type logNode struct {
+	log  kernel.LogChange
+	full bool
+}
+
+func (n *logNode) AppendLogs(_ context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
+	results := make([]protocol.LogResult, len(chunks))
+	for i, c := range chunks {
+		if c.Stream != operate.Stdout {
+			results[i] = protocol.LogResult{Accepted: true}
+			continue
+		}
+		reason, fresh := n.log.Refuse(holder, &c)
+		if reason == "" && fresh > 0 && n.full {
+			reason = protocol.RefusedFull
+		}
+		if results[i].Reason = reason; reason == "" {
+			n.log.Add(&c)
+			results[i].Accepted = true
+		}
+		results[i].Next = n.log.Now.Next
+	}
+	return results, nil
+}
+
+// F278: the disk was full when a command wrote the end of its stdout. The log says that bytes are missing there. They are not said
+// to be missing before the node has what is stored.
+func TestMissingEndOfALogIsSkipped(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, keeper.Stdout), []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.WriteFile(dir, "exit.json", &keeper.Exit{Written: &keeper.Written{Stdout: 100}}); err != nil {
+		t.Fatal(err)
+	}
+	node := &logNode{log: *kernel.NewLog(kernel.LogRef{}, "h"), full: true}
+	u := newUploader(node, "h", nil)
+	u.begin(&perdure.Run{Step: "run", Number: 1}, dir)
+	u.runs[dir].ended.Store(true)
+	for range 3 {
+		if _, err := u.upload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l := node.log.Now; l.Next != 0 || l.Complete {
+		t.Errorf("the node has no room: %+v", l)
+	}
+	node.full = false
+	for range 2 {
+		if _, err := u.upload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l := node.log; l.Now.Next != 100 || !l.Now.Complete || len(l.Writes) != 1 || string(l.Writes[0].Data) != "hello" || len(u.runs) > 0 {
+		t.Errorf("%+v, %d runs left", l, len(u.runs))
 	}
 }

@@ -35,17 +35,18 @@ type Loop struct {
 
 	wake chan struct{} // receives when one of the following has changed
 
-	mu         sync.Mutex
-	attempts   int                     // registrations that were sent
-	answered   int                     // the latest of them that was answered
-	registered *operate.HostRegistered // its answer
-	renewedAt  time.Time               // when it was sent
-	saidFull   bool                    // what the node knows of the space: the registration before that answer said so
-	adopting   bool                    // the runs of the earlier process are not confirmed yet
-	full       bool
-	renewNow   bool // the node does not know of a change of full
-	ended      bool // Host.Run has returned
-	err        error
+	mu           sync.Mutex
+	attempts     int                     // registrations that were sent
+	answered     int                     // the latest of them that was answered
+	registered   *operate.HostRegistered // its answer
+	renewedAt    time.Time               // when it was sent
+	reportedFull bool                    // value of full in the latest registration that was answered
+	adopting     bool                    // the runs of the earlier process are not confirmed yet
+	full         bool
+	fullUntil    time.Time // until then the disk counts as full, whatever is free
+	renewNow     bool      // the node does not know of a change of full
+	ended        bool      // Host.Run has returned
+	err          error
 }
 
 // LoopConfig configures a Loop. All fields but Registered, Full and Log are required.
@@ -60,8 +61,8 @@ type LoopConfig struct {
 	Keep      time.Duration // how long the directory of a reported run is kept
 
 	Register   func(ctx context.Context, full, renews bool) (*operate.HostRegistered, error)
-	Registered func()      // called after the first registration; nil: nothing is called
-	Full       func() bool // the disk of the state directory is full; nil: never
+	Registered func()              // called after the first registration; nil: nothing is called
+	Full       func(was bool) bool // reports whether the disk of the state directory is full; was: it counts as full until now. nil: never
 	Log        *slog.Logger
 }
 
@@ -71,7 +72,7 @@ func NewLoop(c LoopConfig) *Loop {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Full == nil {
-		c.Full = func() bool { return false }
+		c.Full = func(bool) bool { return false }
 	}
 	return &Loop{LoopConfig: c, wake: make(chan struct{}, 1)}
 }
@@ -90,7 +91,11 @@ const (
 	leaveTime  = 5 * time.Second  // how long reports are waited for at the end
 
 	registerTime = 10 * time.Second // bounds a registration
-	renewMost    = 10 * time.Second // the longest time between two registrations: so soon a host knows of its drain
+	renewMost    = 10 * time.Second // longest time between two registrations. The answer has the drain, so a host learns of it within this time
+
+	// fullPause is how long nothing is claimed after a run has found no space. The run may need more than what is free, or the
+	// user of this process may have a quota, of which the file system does not say what is left.
+	fullPause = time.Minute
 )
 
 var errLeft = errors.New("the host agent ends, and its commands go on")
@@ -166,7 +171,7 @@ func (l *Loop) watch(ctx, life context.Context) {
 	var drain drainPlan
 	for ctx.Err() == nil && !l.hasEnded() && l.failed() == nil {
 		now := l.Env.Now()
-		drain = l.follow(drain, now)
+		drain = l.follow(drain)
 		if !drain.stopAt.IsZero() && !now.Before(drain.stopAt) {
 			l.Host.CutShort()
 			drain.stopAt = now.Add(checkEvery) // runs that arrived late
@@ -180,7 +185,7 @@ func (l *Loop) watch(ctx, life context.Context) {
 			l.Runs.Sweep(l.Keep)
 			sweep = now.Add(sweepEvery)
 		}
-		if l.mustRenew() || !now.Before(renew) {
+		if l.takeRenewal() || !now.Before(renew) {
 			l.Env.Go(func() { l.renew(life) })
 			renew = now.Add(renewEvery)
 		}
@@ -202,8 +207,8 @@ func earliest(at ...time.Time) time.Time {
 	return first
 }
 
-// mustRenew reports whether the node must hear of a change now.
-func (l *Loop) mustRenew() bool {
+// takeRenewal reports whether to register now, because the node does not have the latest state.
+func (l *Loop) takeRenewal() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.renewNow
@@ -211,25 +216,25 @@ func (l *Loop) mustRenew() bool {
 	return now
 }
 
-// drainPlan is what a drain of the host demands.
+// drainPlan says when the runs of a drained host are stopped.
 type drainPlan struct {
-	deadline time.Time // by the clock of the node
+	deadline time.Time // by the clock of the store
 	stopAt   time.Time // when what runs is stopped next; zero: not at all
 }
 
 // follow pauses or resumes claims, and returns what a drain demands. plan is what the drain demanded before; an operator may have
 // set another deadline since.
-func (l *Loop) follow(plan drainPlan, now time.Time) drainPlan {
+func (l *Loop) follow(plan drainPlan) drainPlan {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	draining := l.registered.State != operate.HostReady
-	l.Host.Pause(l.adopting || l.full || l.saidFull || draining)
+	l.Host.Pause(l.adopting || l.full || l.reportedFull || draining)
 	switch by := l.registered.DrainBy; {
 	case !draining || by.IsZero():
 		return drainPlan{}
 	case !by.Equal(plan.deadline):
-		l.Log.Info("the host is drained; what runs at the deadline is stopped", "deadline", by)
-		return drainPlan{by, now.Add(by.Sub(l.Env.Wall()))}
+		l.Log.Info("host draining", "deadline", by, "action", "runs that have not ended by the deadline are stopped")
+		return drainPlan{by, l.renewedAt.Add(time.Duration(l.registered.DrainInMs) * time.Millisecond)}
 	}
 	return plan
 }
@@ -239,6 +244,10 @@ func (l *Loop) change(f func()) {
 	l.mu.Lock()
 	f()
 	l.mu.Unlock()
+	l.wakeUp()
+}
+
+func (l *Loop) wakeUp() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // a wake-up is pending already
@@ -257,14 +266,26 @@ func (l *Loop) failed() error {
 	return l.err
 }
 
-// NoteFull notes that a run found no space.
-func (l *Loop) NoteFull() { l.setFull(true) }
+// NoteFull notes that a run found no space. Nothing is claimed for fullPause.
+func (l *Loop) NoteFull() {
+	l.mu.Lock()
+	l.fullUntil = l.Env.Now().Add(fullPause)
+	l.mu.Unlock()
+	l.setFull(true)
+}
 
-func (l *Loop) checkSpace() { l.setFull(l.Full()) }
+func (l *Loop) checkSpace() {
+	l.mu.Lock()
+	was := l.full
+	l.mu.Unlock()
+	l.setFull(l.Full(was))
+}
 
 func (l *Loop) setFull(full bool) {
 	l.mu.Lock()
+	full = full || l.Env.Now().Before(l.fullUntil)
 	same := l.full == full
+	l.full, l.renewNow = full, l.renewNow || !same
 	l.mu.Unlock()
 	switch {
 	case same:
@@ -274,7 +295,7 @@ func (l *Loop) setFull(full bool) {
 	default:
 		l.Log.Info("state directory has space again; claiming", "dir", l.State)
 	}
-	l.change(func() { l.full, l.renewNow = full, true })
+	l.wakeUp()
 }
 
 // register registers the host, and repeats that until it is answered. It returns false if ctx ends first.
@@ -297,7 +318,8 @@ func (l *Loop) register(ctx context.Context) (bool, error) {
 }
 
 // registerOnce makes one attempt to register the host, and stores the answer. Several attempts may be in progress, so that one
-// without an answer does not make the host silent. The answer to the newest one counts, in whatever order they arrive.
+// without an answer does not make the host silent. The answer to the newest one counts, in whatever order they arrive. An older
+// answer that arrives later is ignored, also if it is an error.
 func (l *Loop) registerOnce(ctx context.Context) error {
 	sent := l.Env.Now()
 	l.mu.Lock()
@@ -312,14 +334,15 @@ func (l *Loop) registerOnce(ctx context.Context) error {
 	switch {
 	case l.overtaken(attempt):
 		l.change(func() { // the node may have stored this registration after the newer one
-			l.renewNow = l.renewNow || full != l.saidFull
+			l.renewNow = l.renewNow || full != l.reportedFull
 		})
+		return nil
 	case err == nil:
 		l.change(func() {
 			if l.registered != nil && r.State != l.registered.State {
 				l.Log.Info("state of the host changed", "state", r.State)
 			}
-			l.answered, l.registered, l.renewedAt, l.saidFull = attempt, r, sent, full
+			l.answered, l.registered, l.renewedAt, l.reportedFull = attempt, r, sent, full
 			l.renewNow = full != l.full // it has changed meanwhile
 		})
 	}

@@ -21,21 +21,24 @@ func aLoop(register func(ctx context.Context, full bool) (*operate.HostRegistere
 }
 
 // F261: an operator drains a host, and again with another deadline, also after the first one has passed. The last one counts.
+// F027: it is counted from the registration, because the clock of the node is an hour ahead.
 func TestLastDeadlineOfADrainCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := aLoop(nil)
 		now := time.Now()
+		l.renewedAt = now
+		time.Sleep(time.Second) // the answer took so long
 		plan := drainPlan{}
 		drained := func(in time.Duration) drainPlan {
 			l.registered = &operate.HostRegistered{State: operate.HostDraining}
 			if in != 0 {
-				l.registered.DrainBy = now.Add(in)
+				l.registered.DrainBy, l.registered.DrainInMs = now.Add(time.Hour+in), max(in.Milliseconds(), 0)
 			}
-			plan = l.follow(plan, now)
+			plan = l.follow(plan)
 			return plan
 		}
 		for _, in := range []time.Duration{10 * time.Minute, time.Minute, time.Hour, time.Hour, -time.Minute} {
-			if got := drained(in); !got.stopAt.Equal(now.Add(in)) {
+			if got := drained(in); !got.stopAt.Equal(now.Add(max(in, 0))) {
 				t.Errorf("drained in %s: stopped at %s", in, got.stopAt.Sub(now))
 			}
 		}
@@ -51,7 +54,7 @@ func TestLastDeadlineOfADrainCounts(t *testing.T) {
 		}
 		drained(time.Minute)
 		l.registered = &operate.HostRegistered{State: operate.HostReady}
-		if plan = l.follow(plan, now); !plan.stopAt.IsZero() {
+		if plan = l.follow(plan); !plan.stopAt.IsZero() {
 			t.Error("not drained any more")
 		}
 		if got := drained(time.Minute); !got.stopAt.Equal(now.Add(time.Minute)) {
@@ -91,10 +94,68 @@ func TestOverlappingRegistrations(t *testing.T) {
 				}
 				close(slow)
 				synctest.Wait()
-				if l.registered.State != operate.HostDraining || l.saidFull || l.mustRenew() != c.renew {
-					t.Errorf("%+v, full %v, said again %v", l.registered, l.saidFull, !c.renew)
+				if l.registered.State != operate.HostDraining || l.reportedFull || l.takeRenewal() != c.renew {
+					t.Errorf("%+v, full %v, said again %v", l.registered, l.reportedFull, !c.renew)
 				}
 			})
 		})
 	}
+}
+
+// F262, F266: the host was removed and registered again while registrations were in progress. The answer to the newer registration
+// counts, and not the later one that an older registration was refused.
+func TestLateRefusalOfAnOlderRegistration(t *testing.T) {
+	for name, overtaken := range map[string]bool{"overtaken": true, "the newest": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow, calls := make(chan struct{}), 0
+				l := aLoop(func(context.Context, bool) (*operate.HostRegistered, error) {
+					if calls++; calls == 1 {
+						<-slow
+						return nil, perdure.Refuse(perdure.CodeNotFound, "removed")
+					}
+					return &operate.HostRegistered{State: operate.HostReady}, nil
+				})
+				go l.renew(t.Context())
+				synctest.Wait()
+				if overtaken {
+					l.renew(t.Context())
+				}
+				close(slow)
+				synctest.Wait()
+				if removed := errors.Is(l.failed(), ErrRemoved); removed == overtaken {
+					t.Errorf("%v", l.failed())
+				}
+			})
+		})
+	}
+}
+
+// F279: a run finds no space though the disk has some: it needs more than that, or there is a quota. The host claims nothing for
+// a while.
+func TestHostPausesAfterARunFoundNoSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, full := aLoop(nil), false
+		l.Full = func(bool) bool { return full }
+		check := func(after time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(after)
+			if l.checkSpace(); l.full != want {
+				t.Errorf("full: %v", l.full)
+			}
+		}
+		check(0, false)
+		l.NoteFull()
+		check(0, true)
+		check(fullPause-time.Second, true)
+		check(time.Second, false)
+		l.NoteFull()
+		check(fullPause/2, true)
+		l.NoteFull()
+		check(fullPause/2, true)
+		full = true
+		check(fullPause/2, true)
+		full = false
+		check(0, false)
+	})
 }

@@ -64,7 +64,7 @@ type Attendant struct {
 	wake  chan struct{} // receives when until has changed, or a connection has ended
 
 	// Only Attend uses the following.
-	asked     bool      // the keeper was asked to end the run: the end of the context means nothing more
+	stopSent  bool      // the keeper has the request to stop, so the context's end is ignored from then on
 	confirmed int64     // the end of the lock by the latest answer of the keeper
 	killAt    time.Time // when a keeper that has to end the run counts as hanging; zero: it does not have to
 }
@@ -77,10 +77,10 @@ func (a *Attendant) Extend(until int64) {
 	a.mu.Lock()
 	a.until = until
 	a.mu.Unlock()
-	a.ring()
+	a.wakeUp()
 }
 
-func (a *Attendant) ring() {
+func (a *Attendant) wakeUp() {
 	select {
 	case a.wake <- struct{}{}:
 	default: // a wake-up is pending already
@@ -109,7 +109,7 @@ const (
 	reportTime    = 2 * time.Second // is left to report the run of a keeper that was killed
 )
 
-// hangsIn returns for how long a keeper may live that does not answer. It has to end the command by the end of the lock that it
+// hangsIn returns the time until a keeper that does not answer is killed. It has to end the command by the end of the lock that it
 // knows. If the lock was extended meanwhile, the keeper may only be slow, for example because it syncs the record of the
 // exit: it gets more time, but not more than the lock.
 func (a *Attendant) hangsIn() time.Duration {
@@ -191,7 +191,7 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 			return nil, ErrLost
 		case Running:
 		}
-		conn, err := a.Place.Dial(a.patience(), a.ring)
+		conn, err := a.Place.Dial(a.patience(), a.wakeUp)
 		if err == nil {
 			pause, a.confirmed = dialPause, conn.Until()
 			err = a.follow(ctx, conn)
@@ -219,17 +219,17 @@ func Abandon(p Place) {
 		return
 	}
 	if _, err := p.Exit(); err == nil {
-		return // the keeper has seen to it
+		return // the keeper has ended the run
 	}
 	_ = p.Refuse(Exit{Message: "the run no longer belongs to this host"})
 	p.Destroy()
 }
 
-// unreached does what the end of the context demands while the keeper is not to be reached. A run that is to be stopped is
-// stopped when it is. A keeper that hangs is killed.
+// unreached handles the end of the context while the keeper cannot be reached. A stop is sent once the keeper can be reached. A
+// keeper that hangs is killed.
 func (a *Attendant) unreached(ctx context.Context) error {
 	kill := false
-	if !a.asked && ctx.Err() != nil {
+	if !a.stopSent && ctx.Err() != nil {
 		switch a.Ending(context.Cause(ctx)) {
 		case runcontext.Leave:
 			return ErrLeft
@@ -279,7 +279,7 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 		switch {
 		case conn.Ended():
 			return nil
-		case !a.asked && ctx.Err() != nil:
+		case !a.stopSent && ctx.Err() != nil:
 			within := a.Run.StopWithin
 			switch a.Ending(context.Cause(ctx)) {
 			case runcontext.Leave:
@@ -292,7 +292,7 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 			if err := conn.Stop(within); err != nil { // again, after another attempt to connect
 				return err
 			}
-			a.asked, a.killAt = true, now.Add(within+killWithin)
+			a.stopSent, a.killAt = true, now.Add(within+killWithin)
 			continue
 		case !a.killAt.IsZero() && !now.Before(a.killAt): // the keeper answers, and hangs all the same
 			a.Place.Destroy()
@@ -316,7 +316,7 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 			continue
 		}
 		wait, waiting := tick.Sub(now), ctx
-		if a.asked {
+		if a.stopSent {
 			waiting = context.WithoutCancel(ctx)
 		}
 		if !a.killAt.IsZero() {

@@ -89,7 +89,7 @@ func keeperEnv() []string {
 	return env
 }
 
-// Client is a connection to a keeper. One call at a time.
+// Client is a connection to a keeper. After an error of a call the client cannot be used any more. One call at a time.
 type Client struct {
 	conn    net.Conn
 	within  time.Duration // for an answer
@@ -141,10 +141,7 @@ func (c *Client) read() {
 		if d.Decode(&s) != nil {
 			return
 		}
-		select {
-		case c.answers <- s:
-		default: // of a call that was given up
-		}
+		c.answers <- s // there is room: each call has one answer, and after an error there is no further call
 	}
 }
 
@@ -180,10 +177,6 @@ func (c *Client) Stop(within time.Duration) error {
 }
 
 func (c *Client) call(op operation) (Status, error) {
-	select { // an answer that came too late for its call
-	case <-c.answers:
-	default:
-	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(c.within))
 	if err := json.NewEncoder(c.conn).Encode(op); err != nil {
 		return Status{}, err

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,8 +38,8 @@ func MaybeRun() {
 }
 
 const (
-	killPatience = 10 * time.Second       // how long the rest of a run is killed after its command has ended
-	killPause    = 5 * time.Millisecond   // between two attempts
+	killPatience = 10 * time.Second       // how long the keeper tries to kill the remaining processes after the command has ended
+	killPause    = 5 * time.Millisecond   // between two SIGKILLs
 	drainTime    = 500 * time.Millisecond // how long the pipes are read after the last process of the run has ended
 )
 
@@ -179,13 +180,19 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 	k.killRest(alone, requests)
 	crashpoint.Here(crashpoint.KeeperAlone)
 	output.finish()
-	e := &Exit{Cause: k.rules.Cause(), Until: k.rules.Until(), OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
+	e := &Exit{Exit: status.ExitStatus(), Cause: k.rules.Cause(), Until: k.rules.Until(), OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup), Written: output.written()}
 	if status.Signaled() {
-		e.Signal = strings.TrimPrefix(unix.SignalName(status.Signal()), "SIG")
-	} else {
-		e.Exit = status.ExitStatus()
+		e.Signal = signalName(status.Signal())
 	}
 	return e
+}
+
+// signalName returns the name of a signal without SIG, or its number if it has no name: real-time signals have none.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return strings.TrimPrefix(name, "SIG")
+	}
+	return strconv.Itoa(int(s))
 }
 
 // start starts the command, with pipes for its output.
@@ -252,7 +259,8 @@ func reap(main int, ended chan<- syscall.WaitStatus, alone chan<- struct{}) {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil: // ECHILD
 			if !gone {
-				ended <- 0 // it cannot be: only this function reaps it
+				// Only this function reaps the command, so its end cannot be unknown here. 0 would mean that it is done.
+				ended <- syscall.WaitStatus(syscall.SIGKILL)
 			}
 			return
 		case pid == main && (status.Exited() || status.Signaled()):
@@ -330,6 +338,7 @@ func (k *keeper) killRest(alone <-chan struct{}, requests <-chan request) {
 type output struct {
 	ends    []*os.File // of the command
 	readers []*os.File
+	streams []*streamWriter
 	done    []chan struct{}
 }
 
@@ -346,7 +355,7 @@ func newOutput() (*output, error) {
 			return nil, err
 		}
 		done := make(chan struct{})
-		o.ends, o.readers, o.done = append(o.ends, w), append(o.readers, r), append(o.done, done)
+		o.ends, o.readers, o.streams, o.done = append(o.ends, w), append(o.readers, r), append(o.streams, s), append(o.done, done)
 		go func() {
 			defer close(done)
 			defer s.close()
@@ -366,6 +375,11 @@ func (o *output) finish() {
 		<-o.done[i]
 		_ = r.Close()
 	}
+}
+
+// written returns how much the command has written. It may be called after finish.
+func (o *output) written() *Written {
+	return &Written{Stdout: o.streams[0].total, Stderr: o.streams[1].total}
 }
 
 // alarm is a timer on CLOCK_BOOTTIME: timers of Go do not count the time while the machine is suspended.

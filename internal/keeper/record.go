@@ -62,15 +62,30 @@ type Keeper struct {
 
 // Exit is how a run has ended: exit.json.
 type Exit struct {
-	Exit    int       `json:"exit"`             // the exit code; 0 if a signal has ended the command, or it was not started
-	Signal  string    `json:"signal,omitempty"` // without SIG
+	Exit    int       `json:"exit"`             // the exit code; -1 if a signal has ended the command, 0 if it was not started
+	Signal  string    `json:"signal,omitempty"` // its name without SIG, or the number of a signal that has no name
 	Cause   Cause     `json:"cause,omitempty"`
 	Message string    `json:"message,omitempty"` // of NotStarted
 	Code    string    `json:"code,omitempty"`    // of NotStarted: what the host agent reports; "": it follows from Errno
 	Errno   int       `json:"errno,omitempty"`   // of NotStarted
 	OOM     bool      `json:"oom,omitempty"`     // the kernel has killed a process of the run for want of memory
 	Until   int64     `json:"until,omitempty"`   // the end of the lock, as the keeper knew it last; 0: not known
+	Written *Written  `json:"written,omitempty"` // nil: not known
 	At      time.Time `json:"at"`
+}
+
+// Written says how many bytes a command has written to each stream. Less may be stored: see Stream.
+type Written struct {
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
+}
+
+// Of returns the number of bytes of a stream.
+func (w *Written) Of(name string) int64 {
+	if name == Stdout {
+		return w.Stdout
+	}
+	return w.Stderr
 }
 
 // Cause is why a keeper has ended a command. The zero value: the command has ended by itself.
@@ -86,7 +101,7 @@ const (
 const maxRecordBytes = 8 << 20
 
 // WriteRun writes run.json, and returns when it is on disk.
-func WriteRun(dir string, r *Run) error { return writeRecord(dir, runFile, r) }
+func WriteRun(dir string, r *Run) error { return WriteFile(dir, runFile, r) }
 
 // ReadRun reads run.json. The error is fs.ErrNotExist if there is none.
 func ReadRun(dir string) (*Run, error) { return readRecord[Run](dir, runFile) }
@@ -117,10 +132,7 @@ func readRecord[T any](dir, name string) (*T, error) {
 
 // WriteFile writes v as JSON to a file of a directory, and returns when it is on disk. A reader finds the earlier file or
 // this one, and nothing between.
-func WriteFile(dir, name string, v any) error { return writeRecord(dir, name, v) }
-
-// writeRecord writes a file aside, syncs it, and gives it its name.
-func writeRecord(dir, name string, v any) error {
+func WriteFile(dir, name string, v any) error {
 	aside, err := writeAside(dir, name, v)
 	if err == nil {
 		err = os.Rename(aside, filepath.Join(dir, name))
@@ -132,7 +144,7 @@ func writeRecord(dir, name string, v any) error {
 	return syncDir(dir)
 }
 
-// createRecord is writeRecord, except that it fails with fs.ErrExist if the file is there.
+// createRecord is WriteFile, except that it fails with fs.ErrExist if the file is there.
 func createRecord(dir, name string, v any) error {
 	aside, err := writeAside(dir, name, v)
 	if err == nil {
@@ -235,7 +247,7 @@ func Refuse(dir string, e Exit) error {
 		return err
 	}
 	e.Cause, e.At = NotStarted, time.Now()
-	return writeRecord(dir, exitFile, &e)
+	return WriteFile(dir, exitFile, &e)
 }
 
 // missing reports whether an error says that a file is not there.

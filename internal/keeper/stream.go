@@ -98,7 +98,8 @@ func (s *streamWriter) close() {
 	}
 }
 
-// Stream is what is kept of a stream.
+// Stream is what is kept of a stream. While the disk is full, bytes are left out, perhaps also those at the end: Exit.Written
+// says where a stream ends.
 type Stream struct {
 	Parts []Part
 	Size  int64 // up to the end of the last part
@@ -195,39 +196,4 @@ func (p *Part) read(skip int64) ([]byte, error) {
 		err = nil
 	}
 	return b[:n], err
-}
-
-// WriteTo writes what is kept, with a line where bytes are left out: "… 312 MiB left out …".
-func (s *Stream) WriteTo(w io.Writer) (written int64, err error) {
-	at := int64(0)
-	for _, p := range s.Parts {
-		if p.Offset > at {
-			n, err := fmt.Fprintf(w, "\n… %s left out …\n", size(p.Offset-at))
-			if written += int64(n); err != nil {
-				return written, err
-			}
-		}
-		b, err := p.read(0)
-		if err != nil {
-			return written, err
-		}
-		n, err := w.Write(b)
-		if written += int64(n); err != nil {
-			return written, err
-		}
-		at = p.Offset + p.Size
-	}
-	return written, nil
-}
-
-func size(n int64) string {
-	switch {
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 10<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
-	case n == 1:
-		return "1 byte"
-	}
-	return fmt.Sprintf("%d bytes", n)
 }

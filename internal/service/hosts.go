@@ -36,7 +36,11 @@ func (svc *Service) RegisterHost(ctx context.Context, r operate.HostRequest) (*o
 	if created {
 		svc.Log.InfoContext(ctx, "host registered", "host", row.Name, "holder", row.Holder())
 	}
-	return &operate.HostRegistered{Holder: row.Holder(), State: row.StateAt(row.SeenAt, runs), DrainBy: row.DrainBy, Created: created}, nil
+	out := &operate.HostRegistered{Holder: row.Holder(), State: row.StateAt(row.SeenAt, runs), DrainBy: row.DrainBy, Created: created}
+	if row.Draining {
+		out.DrainInMs = max(row.DrainBy.Sub(row.SeenAt).Milliseconds(), 0)
+	}
+	return out, nil
 }
 
 // mayRegister returns why the caller may not register a host; nil if it may.

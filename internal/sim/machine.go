@@ -244,7 +244,7 @@ func (m *machine) runAgent() {
 	m.real = agenthost.New(agenthost.Config{Exchange: remoteExchange{m.agent}, Holder: m.holder(), HostName: m.name, Capacity: m.capacity, ClaimWait: hostClaimWait,
 		Agents: []*perdure.Agent{agent}, Heartbeat: m.heartbeat, ExactSlots: true, Extended: m.extended, Ended: m.endedRun, Env: proc})
 	loop := hostagent.NewLoop(hostagent.LoopConfig{Env: proc, Host: m.real, Agent: kernel.AgentExec, Runs: stateDir{m}, Name: m.name, State: "/var", Heartbeat: m.heartbeat,
-		Keep: time.Minute, Register: m.register, Full: func() bool { return m.full }})
+		Keep: time.Minute, Register: m.register, Full: func(bool) bool { return m.full }})
 	m.loop = loop
 	w.logLine("%s starts", proc.name)
 	proc.Go(func() {

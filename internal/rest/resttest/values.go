@@ -456,7 +456,7 @@ func HostSettings() operate.HostSettings {
 
 // Registered is the answer to the registration of a host.
 func Registered() *operate.HostRegistered {
-	return &operate.HostRegistered{Holder: "host/h1/7f3a", State: operate.HostDraining, DrainBy: At, Created: true}
+	return &operate.HostRegistered{Holder: "host/h1/7f3a", State: operate.HostDraining, DrainBy: At, DrainInMs: 540000, Created: true}
 }
 
 // Host is a host with a value in each field.

@@ -457,6 +457,8 @@ export interface HostRegistered {
   state: "ready" | "draining" | "drained" | "silent";
   /** Of a host that is drained: when its runs are to be stopped */
   drainBy?: string;
+  /** Of a host that is drained: milliseconds from this registration until drainBy, 0 if that is past. Hosts use this, because clocks may differ */
+  drainInMs?: number;
 }
 
 export interface HostRequest {
