@@ -55,7 +55,7 @@ func TestTokensAreAlwaysNeededBehindAProxy(t *testing.T) {
 	}{
 		"on its own":     {serveFlags{}, http.StatusOK},
 		"behind a proxy": {serveFlags{access: accessFlags{proxied: true}}, http.StatusUnauthorized},
-		"public URL":     {serveFlags{hosts: hostFlags{public: "https://perdure.example.com"}}, http.StatusUnauthorized},
+		"public URL":     {serveFlags{hosts: hostNameFlags{public: "https://perdure.example.com"}}, http.StatusUnauthorized},
 	} {
 		c.flags.maxConns = 10
 		h := newServer(n, context.Background(), &c.flags, false, slog.New(slog.DiscardHandler)).Handler

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,24 +92,40 @@ what was written to stdout is not to be used.`,
 }
 
 func (a *app) getArtifact(ctx context.Context, svc operate.Artifacts, hash, to string) (err error) {
+	if info, err := os.Stat(to); err == nil && !info.Mode().IsRegular() { // a device would be replaced by a file
+		return &usageError{msg: fmt.Sprintf("--to %s is not a regular file", shownArg(to)), hint: "name a file, or write to stdout"}
+	}
 	content, err := svc.OpenArtifact(ctx, hash)
 	if err != nil {
 		return err
 	}
 	defer content.Close()
-	var into io.Writer = a.out
-	if to != "" {
-		f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*")
-		if err != nil {
-			return err
-		}
-		defer func() { _, _ = f.Close(), os.Remove(f.Name()) }() // it is closed and has another name when it is complete
-		if err := copyArtifact(f, content, hash); err != nil {
-			return err
-		}
-		return errors.Join(f.Chmod(0o644), f.Close(), os.Rename(f.Name(), to))
+	if to == "" {
+		return copyArtifact(a.out, content, hash)
 	}
-	return copyArtifact(into, content, hash)
+	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = f.Close(), os.Remove(f.Name()) }() // it is closed and has another name when it is complete
+	if err := copyArtifact(f, content, hash); err != nil {
+		return err
+	}
+	return nameFile(f, to)
+}
+
+// nameFile closes a file of which all bytes were written, and gives it its name. If one of its steps fails, no file gets the name.
+func nameFile(f *os.File, name string) error {
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
 }
 
 // copyArtifact copies an artifact, and compares what it has read with the hash.

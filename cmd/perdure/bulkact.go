@@ -235,6 +235,7 @@ func (a *app) followBulk(ctx context.Context, t *target, v *operate.BulkView) er
 		a.talk("%s started; perdure bulk show %s%s", id, id, t.where)
 	}
 	wait := 50 * time.Millisecond
+	var lost time.Time
 	for v.State == operate.BulkRunning {
 		if live {
 			fmt.Fprintf(a.err, "\r\x1b[K%s", message(progressBar(v)))
@@ -250,11 +251,15 @@ func (a *app) followBulk(ctx context.Context, t *target, v *operate.BulkView) er
 		}
 		wait = min(2*wait, bulkPoll)
 		next, err := t.GetBulk(ctx, id)
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
 		if err == nil {
-			v = next
+			v, lost = next, time.Time{}
+			continue
+		}
+		if live && lost.IsZero() {
+			fmt.Fprintln(a.err)
+		}
+		if ctx.Err() == nil && !a.retries(err, &lost) {
+			return err
 		}
 	}
 	if live {

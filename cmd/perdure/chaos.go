@@ -24,7 +24,7 @@ import (
 
 type chaosFlags struct {
 	listen            string
-	hosts             hostFlags
+	hosts             hostNameFlags
 	lasts, settle     duration
 	lose, cut, double share
 	delay             duration

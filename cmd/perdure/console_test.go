@@ -14,7 +14,7 @@ import (
 
 // The address of a node leads a browser to its console, below the path of --public-url.
 func TestServeHasTheConsole(t *testing.T) {
-	o := serveFlags{hosts: hostFlags{public: "https://jobs.example.com/perdure"}, maxConns: 10}
+	o := serveFlags{hosts: hostNameFlags{public: "https://jobs.example.com/perdure"}, maxConns: 10}
 	if err := o.hosts.check(); err != nil {
 		t.Fatal(err)
 	}

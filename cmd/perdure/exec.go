@@ -233,7 +233,7 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, command []string
 	waiting, cancel := a.bounded(ctx)
 	defer cancel()
 	logs := a.followLogs(waiting, t, v)
-	end, err := a.awaitRest(waiting, t, v)
+	end, err := a.awaitEnd(waiting, t, v)
 	logs.stop()
 	if errors.Is(err, errInterrupted) || errors.Is(err, errTimeout) {
 		return a.execGoesOn(ctx, t, v, err)
@@ -252,7 +252,7 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, command []string
 			end.Phase, end.GivenUp = given.Phase, given.GivenUp
 		}
 	}
-	stdout, stderr := logs.rest(ctx, end)
+	stdout, stderr := logs.finishLogs(ctx, end)
 	return a.printExec(ctx, t, end, &execEnd{command: command, attempts: o.attempts, stdout: stdout, stderr: stderr})
 }
 
@@ -304,11 +304,11 @@ const lastLook = 5 * time.Second
 // noticeAfter is when a command that has not started is reported to the user.
 const noticeAfter = 3 * time.Second
 
-// awaitRest waits until a job is settled or parked. It goes on while the server is unreachable, for lostFor.
-func (a *app) awaitRest(ctx context.Context, t *target, v *perdure.JobView) (*perdure.JobView, error) {
+// awaitEnd waits until a job is settled or parked. It goes on while the server is unreachable, for lostFor.
+func (a *app) awaitEnd(ctx context.Context, t *target, v *perdure.JobView) (*perdure.JobView, error) {
 	ref, wait := v.ID.String(), noticeAfter
 	var lost time.Time
-	for told := false; ; {
+	for reported := false; ; {
 		now, err := t.Job(ctx, ref, wait)
 		switch {
 		case ctx.Err() != nil:
@@ -317,17 +317,12 @@ func (a *app) awaitRest(ctx context.Context, t *target, v *perdure.JobView) (*pe
 			return now, nil
 		case err == nil:
 			lost, wait = time.Time{}, perdure.MaxClaimWait
-			if s := now.Steps.Get(execStep); !told && s != nil && s.Phase == perdure.Ready && s.Why != nil {
-				told = true
+			if s := now.Steps.Get(execStep); !reported && s != nil && s.Phase == perdure.Ready && s.Why != nil {
+				reported = true
 				a.talk("%s waits: %s", now.ID, plain(s.Why.Text))
 			}
 			continue
-		case perdure.CodeOf(err) != perdure.CodeUnavailable:
-			return nil, err
-		case lost.IsZero():
-			lost = time.Now()
-			a.talk("%v; trying again", err)
-		case time.Since(lost) > lostFor:
+		case !a.retries(err, &lost):
 			return nil, err
 		}
 		select {
@@ -416,9 +411,9 @@ func (e *execLogs) complainCut(run int64) {
 		hint: fmt.Sprintf("if the host still sends it, this prints all: perdure logs %s %s --run %d%s", e.job, execStep, run, e.t.where)})
 }
 
-// rest prints what is left of the logs, up to that of the last run. It reports whether anything of stdout was printed, and
-// whether all of stderr was.
-func (e *execLogs) rest(ctx context.Context, v *perdure.JobView) (stdout, stderr bool) {
+// finishLogs prints what is left of the logs, up to that of the last run. It reports whether anything of stdout was printed,
+// and whether all of stderr was.
+func (e *execLogs) finishLogs(ctx context.Context, v *perdure.JobView) (stdout, stderr bool) {
 	s := v.Steps.Get(execStep)
 	if s == nil || s.Run == 0 || len(e.streams) == 0 {
 		return false, false
@@ -427,7 +422,7 @@ func (e *execLogs) rest(ctx context.Context, v *perdure.JobView) (stdout, stderr
 	defer slow.Stop()
 	var all sync.WaitGroup
 	for _, l := range e.streams {
-		all.Go(func() { _ = l.finish(ctx, s.Run) }) // complainCut tells what is missing
+		all.Go(func() { _ = l.finish(ctx, s.Run) }) // complainCut reports what is missing
 	}
 	all.Wait()
 	for _, l := range e.streams {

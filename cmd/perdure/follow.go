@@ -110,6 +110,19 @@ func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, sho
 
 const lostFor = time.Minute // how long a server may be unreachable before its followers give up
 
+// retries reports whether a command that waits repeats a call that has failed: for lostFor, while the server is unreachable.
+// lost is since when it is; the command sets it to zero when the server has answered.
+func (a *app) retries(err error, lost *time.Time) bool {
+	switch {
+	case perdure.CodeOf(err) != perdure.CodeUnavailable:
+		return false
+	case lost.IsZero():
+		*lost = time.Now()
+		a.talk("%v; trying again", err)
+	}
+	return time.Since(*lost) <= lostFor
+}
+
 // followOne follows one job until it is settled or parked. It retries while the server is unreachable.
 func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- news) {
 	ref, steps := t.view.ID.String(), len(t.view.Steps)

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 // flaky is a server whose streams a test plays.
@@ -62,5 +65,50 @@ func TestFollowAfterALongQuiet(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// away is a server that cannot be reached until an instant.
+type away struct {
+	service
+	until time.Time
+}
+
+func (s *away) answer() error {
+	if time.Now().Before(s.until) {
+		return perdure.Refuse(perdure.CodeUnavailable, "cannot be reached")
+	}
+	return nil
+}
+
+func (s *away) GetHost(context.Context, string) (*operate.HostView, error) {
+	return &operate.HostView{Drain: &operate.HostDrainView{}}, s.answer()
+}
+
+func (s *away) GetBulk(context.Context, string) (*operate.BulkView, error) {
+	return &operate.BulkView{State: operate.BulkDone}, s.answer()
+}
+
+// F220: a command that waits goes on while the server is away, for a minute. Then it fails.
+func TestCommandsWaitWhileTheServerIsAway(t *testing.T) {
+	for name, wait := range map[string]func(context.Context, *app, *target) error{
+		"drain": func(ctx context.Context, a *app, on *target) error {
+			_, err := a.awaitDrained(ctx, on, &operate.HostView{Name: "h", Runs: 1})
+			return err
+		},
+		"bulk act": func(ctx context.Context, a *app, on *target) error {
+			return a.followBulk(ctx, on, &operate.BulkView{State: operate.BulkRunning})
+		},
+	} {
+		for _, lasts := range []time.Duration{lostFor - 5*time.Second, lostFor + 5*time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				var talk strings.Builder
+				a := &app{out: &printer{w: io.Discard}, err: &talk}
+				err := wait(t.Context(), a, &target{service: &away{until: time.Now().Add(lasts)}})
+				if fails := lasts > lostFor; fails != (perdure.CodeOf(err) == perdure.CodeUnavailable) || !fails && err != nil || strings.Count(talk.String(), "trying again") != 1 {
+					t.Errorf("%s, away for %s: %v; %s", name, lasts, err, talk.String())
+				}
+			})
+		}
 	}
 }

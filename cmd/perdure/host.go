@@ -78,7 +78,7 @@ labels, or --allow-root is given. Linux only.`,
 	f.StringSliceVar(&o.userMap, "user-map", nil, "run commands of jobs with a label as another user, `labels.NAME=VALUE:USER` (repeatable; the first that matches counts, then --user; otherwise they are refused); needs root")
 	f.BoolVar(&o.allowRoot, "allow-root", false, "run commands as root")
 	f.BoolVar(&o.noCgroups, "no-cgroups", false, "use no cgroups, even where they could be created")
-	f.Var(&o.heartbeat, "heartbeat", "promised interval of heartbeats; the runs expire so long after this host was heard of last")
+	f.Var(&o.heartbeat, "heartbeat", "promised interval of heartbeats; runs expire this long after the last one")
 	f.Var(&o.stopWithin, "stop-within", "time between SIGTERM and SIGKILL for a command, at most half of --heartbeat")
 	f.Var(&o.keep, "keep", "how long the directory of a run is kept after its report")
 	o.log.register(cmd)

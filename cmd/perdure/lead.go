@@ -33,8 +33,8 @@ func (a *app) leadCmd() *cobra.Command {
 signal has ended it, 127 if there is no such command. Of all processes that lead NAME, one runs its
 command at a time.
 
-The command has PERDURE_ROLE and PERDURE_EPOCH in its environment, and no input. If the leader's time
-cannot be extended, the command gets TERM --stop-within before the end, and KILL at the end. On Linux it
+The command has PERDURE_ROLE and PERDURE_EPOCH in its environment, and an empty stdin. If the leadership
+cannot be extended, the command gets TERM --stop-within before it ends, and KILL when it ends. On Linux it
 is also killed if this process dies. It cannot be killed while this process is stopped, or the machine
 is frozen: then it is killed when this process goes on. So it must send its epoch with what it writes,
 and the receiver must refuse an epoch below one that it has seen.`,

@@ -28,11 +28,13 @@ func (a *app) logsCmd() *cobra.Command {
 that store logs have some. A log keeps its first and its last 8 MiB; a line such as "… 312 MiB left out …"
 stands for the rest.
 
-With --stream, one of the two is printed, on stdout. With --follow it goes on until the run has ended. If the
-step never ran, it waits for its first run. Without --follow, all of stdout is printed before stderr.
+With --stream, one of the two is printed, on stdout. With --follow it goes on until the log is complete, or
+until the run has ended and no bytes arrive for 10 seconds (30 if its host is not silent). If the step never
+ran, it waits for its first run. Without --follow, all of stdout is printed before stderr.
 
 On a terminal, characters that would control it are replaced; elsewhere the bytes are printed as they are.
-With -o json each part is one object on stdout, with its stream, and its data in base64.`,
+With -o json each part is one object on stdout, with its stream, and its data in base64. --tail then begins
+with the last LINES KiB of each stream, at least 64 KiB.`,
 		Example: `  perdure logs video-7 render
   perdure logs video-7/render --follow
   perdure logs video-7 render --run 2 --stream stderr --tail 100`,
@@ -62,17 +64,17 @@ With -o json each part is one object on stdout, with its stream, and its data in
 		},
 	}
 	uses(cmd, "server", "store", "output", "timeout")
-	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "go on until the run has ended")
+	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "go on until the log is complete")
 	cmd.Flags().Int64Var(&q.Run, "run", 0, "`NUMBER` of the run (default: the latest run)")
 	cmd.Flags().StringVar(&stream, "stream", "", "print only this `STREAM`, on stdout: stdout or stderr (default: both)")
-	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `LINES` of each stream that are stored (default: with the first line)")
+	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `LINES` of each stream; fewer if their mean length is over 1 KiB (default: with the first line)")
 	_ = cmd.RegisterFlagCompletionFunc("stream", cobra.FixedCompletions([]string{"stdout", "stderr"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 const (
 	maxTailLines = 100_000
-	// bytesOfLine is how many bytes are requested for each line of --tail. Longer lines are fewer.
+	// bytesOfLine is the number of bytes requested for each line of --tail. If lines are longer, fewer lines are printed.
 	bytesOfLine = 1 << 10
 )
 
@@ -270,6 +272,7 @@ type logPrinter struct {
 	skip    int               // print only so many of the last lines that are stored at first; 0: all
 	held    []byte            // what is not yet printed: lines of which some are skipped, or the beginning of a character
 	started bool
+	cut     bool  // the log has bytes before those that were printed or held first
 	size    int64 // where the log ended at first
 	broken  bool  // the line before is not at its end
 }
@@ -285,22 +288,29 @@ func (p *logPrinter) print(part *operate.LogPart) error {
 		}{p.stream, part})
 	}
 	if !p.started {
-		p.started, p.size = true, part.Size
+		p.started, p.size, p.cut = true, part.Size, part.Offset > 0
 	}
-	if part.LeftOut > 0 && p.skip == 0 {
+	switch n := len(p.held); {
+	case part.LeftOut == 0:
+	case p.skip == 0:
 		p.flush()
 		if p.broken {
 			p.printf("\n")
 		}
 		p.printf("%s\n", operate.LeftOutText(part.LeftOut))
 		p.broken = false
+	case n > 0: // between the last lines
+		if p.held[n-1] != '\n' {
+			p.held = append(p.held, '\n')
+		}
+		p.held = append(p.held, operate.LeftOutText(part.LeftOut)+"\n"...)
 	}
 	p.held = append(p.held, part.Data...)
 	if p.skip > 0 {
 		if part.Next() < p.size {
 			return nil
 		}
-		p.held = endOfText(p.held, p.skip)
+		p.held = endOfText(p.held, p.skip, p.cut)
 		p.skip = 0
 	}
 	text := p.held
@@ -324,7 +334,7 @@ func (p *logPrinter) print(part *operate.LogPart) error {
 func (p *logPrinter) flush() {
 	text := p.held
 	if p.skip > 0 {
-		text = endOfText(text, p.skip)
+		text = endOfText(text, p.skip, p.cut)
 	}
 	p.held = nil
 	p.write(text)
@@ -343,11 +353,16 @@ func (p *logPrinter) write(text []byte) {
 	_, _ = p.out.Write(text) // it keeps its error
 }
 
-// endOfText returns the last n lines of a text.
-func endOfText(text []byte, n int) []byte {
-	end := len(bytes.TrimSuffix(text, []byte("\n")))
+// endOfText returns the last n lines of a text. If cut, the text may begin within a line, which is left out unless it is the
+// only one.
+func endOfText(text []byte, n int, cut bool) []byte {
+	last := len(bytes.TrimSuffix(text, []byte("\n")))
+	end := last
 	for ; n > 0; n-- {
 		if end = bytes.LastIndexByte(text[:end], '\n'); end < 0 {
+			if first := bytes.IndexByte(text[:last], '\n'); cut && first >= 0 {
+				return text[first+1:]
+			}
 			return text
 		}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +80,56 @@ func TestFollowerOfALogGivesUp(t *testing.T) {
 			t.Errorf("%q, end %v, %v after %s", text.String(), l.end, err, took)
 		}
 	})
+}
+
+// The lines of --tail are whole: a part of a log that does not begin with its first byte may begin within a line. A hole in the
+// log is shown.
+func TestTailOfALog(t *testing.T) {
+	part := func(offset int64, text string, leftOut int64) *operate.LogPart {
+		return &operate.LogPart{Run: 1, Offset: offset, Size: 1000, Data: []byte(text), LeftOut: leftOut}
+	}
+	for name, tc := range map[string]struct {
+		tail  int
+		parts []*operate.LogPart
+		want  string
+	}{
+		"from the first byte":              {5, []*operate.LogPart{part(0, "one\ntwo\n", 0)}, "one\ntwo\n"},
+		"within a line":                    {5, []*operate.LogPart{part(3, "of one\ntwo\n", 0), part(14, "three", 0)}, "two\nthree"},
+		"within a line, and lines left":    {1, []*operate.LogPart{part(3, "of one\ntwo\n", 0)}, "two\n"},
+		"within the only line":             {5, []*operate.LogPart{part(3, "of one", 0)}, "of one"},
+		"within the only line, with break": {5, []*operate.LogPart{part(3, "of one\n", 0)}, "of one\n"},
+		"a hole first":                     {5, []*operate.LogPart{part(9, "of one\ntwo\n", 6)}, "two\n"},
+		"a hole":                           {5, []*operate.LogPart{part(0, "one\nt", 0), part(12, "of two\nthree\n", 6)}, "one\nt\n… 6 bytes left out …\nof two\nthree\n"},
+	} {
+		var out strings.Builder
+		p := &logPrinter{app: &app{out: &printer{w: &out}}, stream: operate.Stdout, skip: tc.tail}
+		for _, part := range tc.parts {
+			if err := p.print(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p.flush(); out.String() != tc.want {
+			t.Errorf("%s: %q, want %q", name, out.String(), tc.want)
+		}
+	}
+}
+
+// F221: a file that cannot be closed gets no name.
+func TestFileThatCannotBeClosedGetsNoName(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "scene.blend")
+	if err := os.WriteFile(name, []byte("earlier"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.CreateTemp(dir, "part.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close() // a second one fails
+	err = nameFile(f, name)
+	if got, rerr := os.ReadFile(name); err == nil || rerr != nil || string(got) != "earlier" {
+		t.Errorf("%v, and the file has %q, %v", err, got, rerr)
+	}
 }
 
 // The message of a failure has the end of stderr, which perdure exec has printed.

@@ -203,10 +203,18 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	u := &usageError{msg: fmt.Sprintf("unknown command %q for %q", shownArg(args[0]), cmd.CommandPath()), hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
 	if !cmd.HasSubCommands() {
 		u.msg = fmt.Sprintf("%q takes no arguments, but there is %q", cmd.CommandPath(), shownArg(args[0]))
-	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	} else if near := similar(args[0], cmd.SuggestionsFor(args[0])); len(near) > 0 {
 		u.hint = "did you mean " + strings.Join(near, " or ") + "?"
+	} else if show, _, err := cmd.Find([]string{"show"}); err == nil && show != cmd {
+		u.hint = fmt.Sprintf("did you mean %s %s?", show.CommandPath(), shownArg(args[0]))
 	}
 	return u
+}
+
+// similar returns the suggestions that are similar to a word. Those of cobra differ in two letters at most, as all words of two
+// letters do.
+func similar(word string, suggestions []string) []string {
+	return slices.DeleteFunc(suggestions, func(s string) bool { return len(word) <= 2 && !strings.ContainsAny(s, word) })
 }
 
 // argsOf checks the number of arguments, and names those that are expected.

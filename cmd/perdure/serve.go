@@ -27,7 +27,7 @@ import (
 
 type serveFlags struct {
 	listen        string
-	hosts         hostFlags
+	hosts         hostNameFlags
 	metricsListen string
 	access        accessFlags
 	agents        agentFlags

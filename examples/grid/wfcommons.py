@@ -84,8 +84,13 @@ def file_name(f):
 
 def read(path):
     """Reads an instance: WfFormat 1.5, of which only what is needed here."""
-    with open(path) if path != "-" else sys.stdin as f:
-        workflow = json.load(f)["workflow"]
+    try:
+        with open(path, encoding="utf-8") if path != "-" else sys.stdin as f:
+            workflow = json.load(f)["workflow"]
+    except OSError as e:
+        sys.exit(f"{path}: {e.strerror}")
+    except (ValueError, KeyError, TypeError):
+        sys.exit(f"{path}: no instance in WfFormat")
     seconds = {t["id"]: t.get("runtimeInSeconds", 0) for t in workflow.get("execution", {}).get("tasks", [])}
     tasks = [Task(t, seconds.get(t["id"], 0)) for t in workflow["specification"]["tasks"]]
     by_id = {t.id: t for t in tasks}
@@ -106,9 +111,11 @@ def definition(args):
         if writes:
             s["undo"] = {"with": {"command": ["sh", "-c", UNDO, "rm", "${input.dir}", *writes]}}
         if args.requires:
-            s["requires"] = json.loads(args.requires)
+            s["requires"] = args.requires
         return s
 
+    if not os.path.isdir(args.dir):
+        print(f"{args.dir} is no directory of this machine: make it before the job is submitted", file=sys.stderr)
     steps = {STAGE: step(0, [], staged, STAGE)}
     for t in tasks:
         s = steps[t.step] = step(t.seconds / args.speed, t.reads, t.writes, t.step)
@@ -140,6 +147,8 @@ def expected(args):
 
 def check(args):
     """Compares the files of a directory with what they must hold."""
+    if not os.path.isdir(args.dir):
+        sys.exit(f"{args.dir} is no directory")
     want = expected(args)
     wrong = []
     for f, sha in want.items():
@@ -156,19 +165,36 @@ def check(args):
     print(f"{len(want)} files, each with the content that it must have")
 
 
+def checked(read, valid, requirement):
+    """Returns the function that reads an argument, and refuses what is not valid."""
+    def value(text):
+        try:
+            result = read(text)
+        except ValueError:
+            result = None
+        if result is None or not valid(result):
+            raise argparse.ArgumentTypeError(requirement)
+        return result
+    return value
+
+
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # of "| head"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    images = checked(int, lambda n: n >= 3, "must be a number from 3 on")
+    directory = checked(str, os.path.isabs, "must begin with /, because commands run in directories of their own")
+    speed = checked(float, lambda n: 0 < n < float("inf"), "must be a number above 0")
+    requires = checked(json.loads, lambda v: isinstance(v, dict), "must be an object in JSON")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     p = verbs.add_parser("montage", help="prints an instance in the shape of Montage")
-    p.add_argument("images", type=int, help="number of images, from 3 on")
+    p.add_argument("images", type=images, help="number of images, from 3 on")
     p.set_defaults(run=lambda args: montage(args.images))
     p = verbs.add_parser("convert", help="prints the definition of an instance")
     p.add_argument("file", help="instance in WfFormat; -: standard input")
-    p.add_argument("--dir", required=True, help="directory that all hosts share; it must exist")
-    p.add_argument("--speed", type=float, default=1, help="how many times as fast as the recorded run (default 1)")
+    p.add_argument("--dir", required=True, type=directory, help="directory that all hosts share; it must exist")
+    p.add_argument("--speed", type=speed, default=1, help="how many times as fast as the recorded run (default 1)")
     p.add_argument("--agent", default="exec", help="agent of all steps (default exec)")
-    p.add_argument("--requires", metavar="JSON", help='what each step requires of its host, e.g. \'{"cpu": 1}\'')
+    p.add_argument("--requires", type=requires, metavar="JSON", help='what each step requires of its host, e.g. \'{"cpu": 1}\'')
     p.set_defaults(run=definition)
     p = verbs.add_parser("expected", help="prints the SHA-256 that each file will hold")
     p.add_argument("file")

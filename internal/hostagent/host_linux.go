@@ -48,7 +48,7 @@ type Config struct {
 	Slurm      *slurm.Cluster     // commands run there, and State is shared with its machines; nil: they run on this machine
 	NoCgroups  bool               // use no cgroups even where they could be created
 	StopWithin time.Duration      // between TERM and KILL; 0: exec.DefaultStopWithin
-	Heartbeat  time.Duration      // the runs expire so long after this host was heard of last; 0: DefaultHeartbeat
+	Heartbeat  time.Duration      // promised interval of heartbeats; runs expire this long after the last one; 0: DefaultHeartbeat
 	Keep       time.Duration      // how long the directory of a reported run is kept; 0: not at all
 	MinFree    uint64             // with fewer free bytes in the file system of State nothing is claimed, until there are twice as many; 0: DefaultMinFree
 	Log        *slog.Logger       // nil: nothing is logged
