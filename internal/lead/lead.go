@@ -176,7 +176,7 @@ func (l *leader) lead(ctx context.Context) (int, error) {
 		case now >= term:
 			sendTerm("time is not extended")
 		}
-		if !calling && now >= next {
+		if !calling && now >= next && now < l.until { // later the role may be free, and the call would make this holder its leader again
 			calling = true
 			go func() {
 				hold, until, err := l.hold(calls)

@@ -183,6 +183,22 @@ func TestTheCommandIsKilledIfTheRoleIsLost(t *testing.T) {
 	}
 }
 
+// F182: a leader that stood still until its time was over asks for no extension: the role may be free, and the call would
+// make it the leader again, although it is about to end.
+func TestNoExtensionAfterTheTimeIsOver(t *testing.T) {
+	begun := filepath.Join(t.TempDir(), "begun")
+	s := &server{}
+	code, _, log, err := run(t, t.Context(), s, `touch `+begun+`; sleep 100`, func() time.Duration {
+		if _, err := os.Stat(begun); err == nil {
+			return clock() + time.Hour
+		}
+		return clock()
+	})
+	if err != nil || code != 137 || s.calls != 1 || s.released != 1 {
+		t.Errorf("exit %d, %v; %d extensions, %d releases\n%s", code, err, s.calls-1, s.released, log)
+	}
+}
+
 // F211: the command ends while an extension is in flight. The role is released after its answer. Otherwise the role would be
 // extended after its release, and no process would lead until the end of that time.
 func TestReleaseDoesNotOvertakeAnExtension(t *testing.T) {
