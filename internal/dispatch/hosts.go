@@ -188,9 +188,9 @@ func (q *Queue) reserveAgainIn(agent string, after time.Duration) {
 	}
 }
 
-// maxReserving is how many steps of an agent a transaction considers for reservations: the first ones in the order of
+// MaxReserving is how many steps of an agent a transaction considers for reservations: the first ones in the order of
 // dispatch.
-const maxReserving = 100
+const MaxReserving = 100
 
 // reserve reserves hosts of the claims for steps that have waited for too long. It is called before runs are granted, and
 // after: then for the hosts that have got some.
@@ -229,7 +229,7 @@ func (t *Transaction) reserveFor(agent string, may []*grant) error {
 		}
 	}
 	_, full := t.q.cachedLimits(agent, t.b.Began())
-	refs, err := tx.Ready(agent, maxReserving, full, func(d kernel.Demand) bool {
+	refs, err := tx.Ready(agent, MaxReserving, full, func(d kernel.Demand) bool {
 		return d != "" && slices.ContainsFunc(may, func(g *grant) bool {
 			_, ok := g.place.host.RoomFor(d, g.free, g.place.uses, w.Now())
 			return ok

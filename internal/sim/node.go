@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/faultystore"
@@ -380,7 +381,7 @@ func (t *watchedTx) Now() (time.Time, error) {
 
 func (t *watchedTx) Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error) {
 	refs, err := t.Tx.Ready(agent, max, full, serves)
-	if err == nil && !t.dispatches(agent) {
+	if err == nil && !t.dispatches(agent) && max != dispatch.MaxReserving { // the search for steps that may reserve a host grants nothing
 		if t.found == nil {
 			t.found = map[string][]kernel.StepRef{}
 		}

@@ -12,7 +12,7 @@ import (
 // step's row, or in the history.
 
 // dispatch is a run as it was dispatched.
-type dispatch struct {
+type dispatchedRun struct {
 	handle
 	recordedRun
 }
@@ -24,7 +24,7 @@ type recordedRun struct {
 }
 
 func (w *world) noteDispatch(s *kernel.Step) {
-	w.book.dispatched[s.Job] = append(w.book.dispatched[s.Job], dispatch{handle{s.Job, s.Name, s.Run}, recordedRun{s.StartedAt, s.Direction, s.Turn}})
+	w.book.dispatched[s.Job] = append(w.book.dispatched[s.Job], dispatchedRun{handle{s.Job, s.Name, s.Run}, recordedRun{s.StartedAt, s.Direction, s.Turn}})
 }
 
 // auditRuns compares the recorded runs of a job with those that were dispatched.
