@@ -62,8 +62,8 @@ func (h *Host) portions(ctx context.Context) (grace, wind context.Context, cance
 	return grace, wind, func() { cancelGrace(); cancelWind() }
 }
 
-// CutShort ends the contexts of all running handlers that have not ended yet. Those that return an error then are reported as returned, with an unknown
-// effect.
+// CutShort ends the contexts of all running handlers, each once. Handlers that return an error then are reported as returned,
+// with an unknown effect.
 func (h *Host) CutShort() {
 	h.mu.Lock()
 	defer h.unlock()

@@ -91,7 +91,7 @@ const (
 	leaveTime  = 5 * time.Second  // how long reports are waited for at the end
 
 	registerTime = 10 * time.Second // bounds a registration
-	renewMost    = 10 * time.Second // longest time between two registrations. The answer has the drain, so a host learns of it within this time
+	renewMost    = 10 * time.Second // longest time between two registrations. The answer has the drain, so a host knows of it within this time
 
 	// fullPause is how long nothing is claimed after a run has found no space. The run may need more than what is free, or the
 	// user of this process may have a quota, of which the file system does not say what is left.

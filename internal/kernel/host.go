@@ -425,11 +425,16 @@ func HostUsesOf(holder string, runs []HostRun) (uses []HostUse) {
 func UsedBy(demands []Demand) perdure.Amounts {
 	used := perdure.Amounts{}
 	for _, d := range demands {
-		for name, n := range d.Requires().Amounts {
-			used[name] += n
-		}
+		addTo(used, d, 1)
 	}
 	return used
+}
+
+// addTo adds what this number of runs with a demand take.
+func addTo(used perdure.Amounts, d Demand, runs int) {
+	for name, n := range d.Requires().Amounts {
+		used[name] += n * int64(runs)
+	}
 }
 
 // SumUses returns how many runs these are, and what they take.
@@ -437,9 +442,7 @@ func SumUses(uses []HostUse) (runs int, used perdure.Amounts) {
 	used = perdure.Amounts{}
 	for _, u := range uses {
 		runs += u.Runs
-		for name, n := range u.Needs.Demand().Requires().Amounts {
-			used[name] += n * int64(u.Runs)
-		}
+		addTo(used, u.Needs.Demand(), u.Runs)
 	}
 	return runs, used
 }

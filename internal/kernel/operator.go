@@ -201,8 +201,8 @@ func (w *Workset) renewDeadline(e *entry) {
 	}
 }
 
-// operatorStop requests that the run in flight stop. The holder receives the request with the answer to its next heartbeat. What follows
-// is decided by the ladder, when the run is reported or expires.
+// operatorStop requests that the run in flight stop. The holder receives the request with the answer to its next heartbeat.
+// What follows is decided by the ladder, when the run is reported or expires.
 func (w *Workset) operatorStop(e *entry, r *row, a *perdure.Act) error {
 	switch {
 	case !w.runIsValid(r):

@@ -176,7 +176,8 @@ func (l *leader) lead(ctx context.Context) (int, error) {
 		case now >= term:
 			sendTerm("time is not extended")
 		}
-		if !calling && now >= next && now < l.until { // later the role may be free, and the call would make this holder its leader again
+		// When the time is over, the role may be free: a call would make this holder its leader again.
+		if !calling && now >= next && now < l.until {
 			calling = true
 			go func() {
 				hold, until, err := l.hold(calls)

@@ -59,7 +59,8 @@ type artifactUse struct {
 // anySize is the size of an artifact whose size is not known.
 const anySize = -1
 
-// stored returns the sizes of those of the artifacts that are stored, and keeps these.
+// stored returns the sizes of those of the artifacts that are stored, and keeps these. The result is nil if this node keeps no
+// artifacts: then nothing is known of them.
 func (svc *Service) stored(ctx context.Context, uses []artifactUse) (sizes map[string]int64, err error) {
 	keeper, ok := svc.Artifacts.(artifactKeeper)
 	if !ok {
@@ -102,9 +103,9 @@ func (svc *Service) stored(ctx context.Context, uses []artifactUse) (sizes map[s
 	return sizes, failed
 }
 
-// refuse returns an error if one of the artifacts is not stored, or has another size.
-func (svc *Service) refuse(uses []artifactUse, sizes map[string]int64) error {
-	if _, ok := svc.Artifacts.(artifactKeeper); !ok {
+// refuse returns an error if one of the artifacts is not stored, or has another size. sizes is the result of stored.
+func refuse(uses []artifactUse, sizes map[string]int64) error {
+	if sizes == nil {
 		return nil
 	}
 	for _, u := range uses {
@@ -133,7 +134,7 @@ func (svc *Service) keep(ctx context.Context, uses []artifactUse) error {
 	if err != nil {
 		return err
 	}
-	return svc.refuse(uses, sizes)
+	return refuse(uses, sizes)
 }
 
 // keepPlan returns an error if an artifact to which a submission refers is not stored.
@@ -202,7 +203,7 @@ func (svc *Service) keepOutputs(ctx context.Context, reports []protocol.Report) 
 	changed := false
 	for i := range reports {
 		var refusal *perdure.Error
-		if !errors.As(svc.refuse(uses[i], sizes), &refusal) {
+		if !errors.As(refuse(uses[i], sizes), &refusal) {
 			continue
 		}
 		if !changed {

@@ -11,7 +11,7 @@ import (
 // The records of runs (I17). Every run that was dispatched is recorded once, with its start, direction and turn: in its
 // step's row, or in the history.
 
-// dispatch is a run as it was dispatched.
+// dispatchedRun is a run as it was dispatched.
 type dispatchedRun struct {
 	handle
 	recordedRun
