@@ -53,6 +53,7 @@ const (
 	MaxPatience      = 30 * 24 * time.Hour
 	MaxLimit         = 1_000_000_000
 	MaxLimits        = 1000      // limits defined at once
+	MaxLimitKeys     = 1000      // keys with bounds of their own in one limit
 	MaxLimitAmount   = 1_000_000 // permits of one limit that a step needs
 	MaxStepLimits    = 8         // limits that a step names
 	MaxLimitKeyBytes = 256

@@ -61,15 +61,20 @@ type Operations interface {
 }
 
 // LimitSettings are the bounds of a limit: at least one of them is set. Only users' own limits, which steps name, have
-// PerKey.
+// PerKey and Keys.
 type LimitSettings struct {
-	Max    *int      `json:"max,omitempty"`    // bound of all permits together; 0 stops all work
-	PerKey *KeyLimit `json:"perKey,omitempty"` // bound of the permits with one key
+	Max    *int                `json:"max,omitempty"`    // most permits that are held at once; 0 stops all work
+	Rate   string              `json:"rate,omitempty"`   // most permits that are taken in a time: N/s, N/m, N/h or N/d
+	Burst  int                 `json:"burst,omitempty"`  // most that a rate lets through at once after a pause; 0: what comes in a tenth of a second, at least 1
+	PerKey *KeyLimit           `json:"perKey,omitempty"` // bounds of the permits with the same key
+	Keys   map[string]KeyLimit `json:"keys,omitempty"`   // bounds of single keys, up to MaxLimitKeys: what is set here replaces PerKey
 }
 
-// KeyLimit bounds the permits of one key of a limit.
+// KeyLimit bounds the permits of one key of a limit. Its fields are those of LimitSettings.
 type KeyLimit struct {
-	Max int `json:"max"`
+	Max   *int   `json:"max,omitempty"`
+	Rate  string `json:"rate,omitempty"`
+	Burst int    `json:"burst,omitempty"`
 }
 
 // AgentSettings are an agent's settings by operators.

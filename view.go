@@ -273,7 +273,8 @@ type EntryView struct {
 type LimitView struct {
 	Name string `json:"name"`
 	LimitSettings
-	Used    int          `json:"used"` // sum of the amounts of all permits
+	Used    int          `json:"used"`            // sum of the amounts of all permits
+	RoomAt  time.Time    `json:"roomAt,omitzero"` // when the rate has room for another permit, if it has none now
 	Holders []HolderView `json:"holders"`
 }
 

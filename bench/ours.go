@@ -256,7 +256,7 @@ func keys(ctx context.Context, m *measure) error {
 			return 0, err
 		}
 		m.from()
-		if err := p.setLimit(ctx, "ads", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: perKey}}); err != nil {
+		if err := p.setLimit(ctx, "ads", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &perKey}}); err != nil {
 			return 0, err
 		}
 		for left := true; left; {

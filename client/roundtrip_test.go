@@ -55,7 +55,7 @@ func TestRoundTrip(t *testing.T) {
 	submitted := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	aged := resttest.Agent("http")
 	agent := &aged
-	bounds := perdure.LimitSettings{Max: new(50), PerKey: &perdure.KeyLimit{Max: 2}}
+	bounds := perdure.LimitSettings{Max: new(50), PerKey: &perdure.KeyLimit{Max: new(2), Rate: "5/s", Burst: 1}, Keys: map[string]perdure.KeyLimit{"a": {Max: new(3)}}}
 	limit := &perdure.LimitView{Name: "agent:http", LimitSettings: perdure.LimitSettings{Max: new(3)}, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
 	alert := resttest.Alert()
 	job, last := resttest.Job(), resttest.Job()

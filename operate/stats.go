@@ -72,13 +72,15 @@ type ReasonStats struct {
 	Reason    perdure.ReasonKind `json:"reason"`
 	Name      string             `json:"name,omitempty"` // of the agent (noAgent, noHost, agentBusy) or limit
 	Steps     int                `json:"steps"`
-	Capped    bool               `json:"capped,omitempty"`    // there are more
-	Oldest    time.Time          `json:"oldest,omitzero"`     // noAgent, agentBusy: when about the oldest of the steps became ready
-	LastClaim time.Time          `json:"lastClaim,omitzero"`  // noAgent: missing if there was none in the last day
-	Next      time.Time          `json:"next,omitzero"`       // backoff, notYet: when the first of them goes on
-	Used      int                `json:"used,omitempty"`      // limit: the permits that are held
-	Max       *int               `json:"max,omitempty"`       // limit: of all permits
-	PerKey    *int               `json:"perKeyMax,omitempty"` // limit: of the permits of one key
+	Capped    bool               `json:"capped,omitempty"`     // there are more
+	Oldest    time.Time          `json:"oldest,omitzero"`      // noAgent, agentBusy: when about the oldest of the steps became ready
+	LastClaim time.Time          `json:"lastClaim,omitzero"`   // noAgent: missing if there was none in the last day
+	Next      time.Time          `json:"next,omitzero"`        // backoff, notYet: when the first of them goes on
+	Used      int                `json:"used,omitempty"`       // limit: the permits that are held
+	Max       *int               `json:"max,omitempty"`        // limit: of all permits
+	Rate      string             `json:"rate,omitempty"`       // limit: of all permits
+	PerKey    *int               `json:"perKeyMax,omitempty"`  // limit: of the permits of one key
+	KeyRate   string             `json:"perKeyRate,omitempty"` // limit: of the permits of one key
 }
 
 // AlertStats is a group of open alerts that are alike.

@@ -30,12 +30,13 @@ type LongestPath struct {
 	Time perdure.Duration `json:"time"`
 }
 
-// PlanLimit is a limit that steps name. Max and PerKey are both missing if the limit is not set.
+// PlanLimit is a limit that steps name. If it has no bounds here, it is not set, or bounds only single keys.
 type PlanLimit struct {
 	Name   string            `json:"name"`
 	Steps  int               `json:"steps"`  // the number of steps that name it
 	Amount int               `json:"amount"` // the most permits that one step needs
 	Max    *int              `json:"max,omitempty"`
+	Rate   string            `json:"rate,omitempty"`
 	PerKey *perdure.KeyLimit `json:"perKey,omitempty"`
 }
 

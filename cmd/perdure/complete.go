@@ -145,8 +145,12 @@ func heldText(l *perdure.LimitView) string {
 	switch {
 	case l.Max != nil:
 		return fmt.Sprintf("%d of %d", l.Used, *l.Max)
+	case l.Rate != "":
+		return plain(l.Rate)
+	case l.PerKey != nil && l.PerKey.Max != nil:
+		return fmt.Sprintf("%d for each key", *l.PerKey.Max)
 	case l.PerKey != nil:
-		return fmt.Sprintf("%d for each key", l.PerKey.Max)
+		return plain(l.PerKey.Rate) + " for each key"
 	}
 	return ""
 }

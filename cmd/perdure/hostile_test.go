@@ -180,7 +180,7 @@ func TestTricksReachNoTerminal(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"history", "j", "--runs"}, {"alerts"}, {"limits"}, {"limits", "set", "agent:a", "1"}, {"nodes"}, {"top"}, {"agents"},
+		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"history", "j", "--runs"}, {"alerts"}, {"limits"}, {"limits", "show", "agent:a"}, {"limits", "set", "agent:a", "1"}, {"nodes"}, {"top"}, {"agents"},
 		{"undo", "j"}, {"give-up", "j", "--reason", "x"}, {"resume", "j"}, {"submit", good}, {"submit", bad}, {"validate", bad}, {"watch", "j"},
 		{"get", tricks}, {"get", "a", tricks}, {"limits", "set", tricks, "1"}, {tricks}, {"serve", "--agents", tricks}, {"get", "j", "--" + tricks},
 		{"submit", tricks}, {"list", "--cursor", tricks}, {"__complete", "get", ""}, {"__complete", "resume", "j", ""}, {"__complete", "limits", "rm", ""}, {"__complete", "alerts", "close", ""},

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,24 +27,25 @@ func (a *app) limitsCmd() *cobra.Command {
 		})
 	}
 	cmd := &cobra.Command{
-		Use: "limits", Aliases: []string{"limit"}, Short: "Manage concurrency limits: list, set, rm", Args: noArgs, RunE: list,
-		Long: `Lists limits and the holders of their permits. job:TYPE bounds the jobs of a type that are under way, and
-agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs of the steps
-that name it in their "limits", in all (MAX), with the same key (--per-key), or both. A change takes
-effect at once: if a limit is lowered, runs in flight continue, and nothing is admitted above it.`,
-		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits rm job:order",
+		Use: "limits", Aliases: []string{"limit"}, Short: "Manage limits: list, show, set, rm", Args: noArgs, RunE: list,
+		Long: `Lists limits and the holders of their permits. job:TYPE bounds the jobs of a type that are under
+way, and agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs
+of the steps that name it in their "limits", in all (MAX), with the same key (--per-key), or both.
+A rate bounds how many runs begin in a time. A change takes effect at once: if a limit is lowered,
+runs in flight continue, and nothing is admitted above it.`,
+		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --rate 100/s --key-rate 5/s\n  perdure limits rm job:order",
 	}
 	uses(cmd, "server", "store", "output")
 	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List limits and the holders of their permits", Args: noArgs, RunE: list,
 		Long: `Lists limits, how many of their permits are held, and by which jobs.`, Example: "  perdure limits list -o json"}
 	uses(ls, "server", "store", "output")
-	cmd.AddCommand(ls, a.setLimitCmd(), a.removeLimitCmd())
+	cmd.AddCommand(ls, a.showLimitCmd(), a.setLimitCmd(), a.removeLimitCmd())
 	return cmd
 }
 
 func (a *app) printLimits(limits []perdure.LimitView) error {
 	tb := a.newTable()
-	tb.head("LIMIT", "MAX", "PER KEY", "USED", "HELD BY")
+	tb.head("LIMIT", "BOUNDS", "USED", "HELD BY")
 	for i := range limits {
 		l := &limits[i]
 		if a.json() {
@@ -52,26 +56,12 @@ func (a *app) printLimits(limits []perdure.LimitView) error {
 		}
 		var holders []string
 		for _, h := range l.Holders[:min(len(l.Holders), 3)] {
-			s := h.Job.String()
-			if h.Step != "" {
-				s += fmt.Sprintf("/%s/%d", plain(h.Step), h.Run)
-			}
-			if h.Key != "" {
-				s += " (" + plain(h.Key) + ")"
-			}
-			holders = append(holders, s)
+			holders = append(holders, permitHolder(h))
 		}
 		if len(l.Holders) > 3 {
 			holders = append(holders, fmt.Sprintf("… (%d)", l.Used))
 		}
-		most, perKey := "", ""
-		if l.Max != nil {
-			most = strconv.Itoa(*l.Max)
-		}
-		if l.PerKey != nil {
-			perKey = strconv.Itoa(l.PerKey.Max)
-		}
-		tb.row(plain(l.Name), most, perKey, strconv.Itoa(l.Used), strings.Join(holders, ", "))
+		tb.row(plain(l.Name), shortBounds(&l.LimitSettings), strconv.Itoa(l.Used), strings.Join(holders, ", "))
 	}
 	if !a.json() {
 		tb.print(a.out)
@@ -79,37 +69,119 @@ func (a *app) printLimits(limits []perdure.LimitView) error {
 	return nil
 }
 
+func permitHolder(h perdure.HolderView) string {
+	s := h.Job.String()
+	if h.Step != "" {
+		s += fmt.Sprintf("/%s/%d", plain(h.Step), h.Run)
+	}
+	if h.Key != "" {
+		s += " (" + plain(h.Key) + ")"
+	}
+	return s
+}
+
+// boundTexts returns the bounds of a limit in the words of a function, and how many keys have bounds of their own.
+func boundTexts(set *perdure.LimitSettings, most func(int) string, rate func(string) string) (texts []string) {
+	add := func(of perdure.KeyLimit, suffix string) {
+		if of.Max != nil {
+			texts = append(texts, most(*of.Max)+suffix)
+		}
+		if of.Rate != "" {
+			texts = append(texts, rate(plain(of.Rate))+suffix)
+		}
+	}
+	add(perdure.KeyLimit{Max: set.Max, Rate: set.Rate}, "")
+	if set.PerKey != nil {
+		add(*set.PerKey, " per key")
+	}
+	if n := len(set.Keys); n > 0 {
+		texts = append(texts, plural(n, "key")+" set apart")
+	}
+	return texts
+}
+
+func shortBounds(set *perdure.LimitSettings) string {
+	return strings.Join(boundTexts(set, strconv.Itoa, func(rate string) string { return rate }), ", ")
+}
+
+func longBounds(set *perdure.LimitSettings) string {
+	return strings.Join(boundTexts(set, func(n int) string { return fmt.Sprintf("at most %d at once", n) }, func(rate string) string { return "at most " + rate }), ", ")
+}
+
+func (a *app) showLimitCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "Show a limit", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeLimit,
+		Long:    `Shows a limit with all its bounds, those of single keys too, and the holders of its permits.`,
+		Example: "  perdure limits show ads-api",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				l, err := t.GetLimit(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if a.json() {
+					return a.object(l)
+				}
+				a.printLimit(l)
+				return nil
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) printLimit(l *perdure.LimitView) {
+	a.printf("%s\n", plain(l.Name))
+	line := func(of perdure.KeyLimit, suffix string) {
+		if of.Max != nil {
+			a.printf("  at most %d at once%s\n", *of.Max, suffix)
+		}
+		if of.Rate != "" {
+			a.printf("  at most %s%s, and %d at once after a pause\n", plain(of.Rate), suffix, of.Burst)
+		}
+	}
+	line(perdure.KeyLimit{Max: l.Max, Rate: l.Rate, Burst: l.Burst}, "")
+	if l.PerKey != nil {
+		line(*l.PerKey, " for each key")
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.Keys)) {
+		line(l.Keys[key], " for key "+plain(key))
+	}
+	a.printf("  used: %d\n", l.Used)
+	if !l.RoomAt.IsZero() {
+		a.printf("  the rate has room again at %s\n", l.RoomAt.Local().Format(time.TimeOnly))
+	}
+	for _, h := range l.Holders {
+		a.printf("  held by %s\n", permitHolder(h))
+	}
+}
+
 func (a *app) setLimitCmd() *cobra.Command {
-	perKey := 0
+	var set limitFlags
 	cmd := &cobra.Command{
 		Use:     "set NAME [MAX]",
 		Aliases: []string{"put"},
 		Short:   "Set a limit",
-		Long: `Sets how many permits may be held at a time; 0 stops all work. NAME is job:TYPE, agent:NAME, or a name of
-your own that steps name in their "limits". MAX bounds all permits, and --per-key those with the same
-key. A bound that is omitted is removed.`,
-		Example:           "  perdure limits set agent:http 10\n  perdure limits set job:order 0\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --per-key 2",
+		Long: `Sets how many permits may be held at a time (MAX; 0 stops all work), and how many may be taken in a
+time (--rate). NAME is job:TYPE, agent:NAME, or a name of your own that steps name in their
+"limits". --per-key and --key-rate bound the permits with the same key. A bound that is omitted is
+removed. With --key, only the bounds of this key are set; without any, its own bounds are removed.`,
+		Example: "  perdure limits set agent:http 10\n  perdure limits set job:order 0\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --rate 100/s --burst 20\n" +
+			"  perdure limits set ads-api --key-rate 5/s\n  perdure limits set ads-api 10 --key acct-7",
 		Args:              argsOf(1, 2, "NAME [MAX]"),
 		ValidArgsFunction: a.completeLimit,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var settings perdure.LimitSettings
-			if len(args) > 1 {
-				n, err := strconv.Atoi(args[1])
-				if err != nil || n < 0 || n > perdure.MaxLimit {
-					return usagef("MAX must be 0 to %d, not %q", perdure.MaxLimit, args[1])
-				}
-				settings.Max = &n
-			}
-			if set, _ := given(cmd, "per-key"); set {
-				if perKey < 0 || perKey > perdure.MaxLimit {
-					return usagef("--per-key must be 0 to %d, not %d", perdure.MaxLimit, perKey)
-				}
-				settings.PerKey = &perdure.KeyLimit{Max: perKey}
-			}
-			if _, err := kernel.LimitOf(args[0], settings); err != nil {
-				return limitUsage(args[0], settings, err)
+			settings, err := set.settings(cmd, args)
+			if err != nil {
+				return err
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				if ofKey, _ := given(cmd, "key"); ofKey {
+					if settings, err = set.forKey(ctx, t, args[0], settings); err != nil {
+						return err
+					}
+				}
 				l, err := t.PutLimit(asAuthor(ctx), args[0], settings)
 				if err != nil {
 					return err
@@ -117,27 +189,89 @@ key. A bound that is omitted is removed.`,
 				if a.json() {
 					return a.object(l)
 				}
-				var bounds []string
-				if l.Max != nil {
-					bounds = append(bounds, fmt.Sprintf("at most %d at once", *l.Max))
-				}
-				if l.PerKey != nil {
-					bounds = append(bounds, fmt.Sprintf("at most %d at once with the same key", l.PerKey.Max))
-				}
-				a.printf("%s: %s, %d now\n", plain(l.Name), strings.Join(bounds, ", "), l.Used)
+				a.printf("%s: %s, %d now\n", plain(l.Name), longBounds(&l.LimitSettings), l.Used)
 				return nil
 			})
 		},
 	}
-	cmd.Flags().IntVar(&perKey, "per-key", 0, "most permits with the same key at a time")
+	f := cmd.Flags()
+	f.StringVar(&set.rate, "rate", "", "most runs that begin in a time, such as 5/s, 300/m, 1000/h or 20/d")
+	f.IntVar(&set.burst, "burst", 0, "most runs that the rate lets begin at once after a pause")
+	f.IntVar(&set.perKey, "per-key", 0, "most permits with the same key at a time")
+	f.StringVar(&set.keyRate, "key-rate", "", "as --rate, for the permits with the same key")
+	f.IntVar(&set.keyBurst, "key-burst", 0, "as --burst, for --key-rate")
+	f.StringVar(&set.key, "key", "", "set MAX, --rate and --burst for this key only")
 	uses(cmd, "server", "store", "output")
 	return cmd
 }
 
+// limitFlags are the flags of limits set.
+type limitFlags struct {
+	rate, keyRate, key      string
+	burst, perKey, keyBurst int
+}
+
+func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdure.LimitSettings, err error) {
+	if len(args) > 1 {
+		n, err := strconv.Atoi(args[1])
+		if err != nil || n < 0 || n > perdure.MaxLimit {
+			return settings, usagef("MAX must be 0 to %d, not %q", perdure.MaxLimit, args[1])
+		}
+		settings.Max = &n
+	}
+	settings.Rate, settings.Burst = f.rate, f.burst
+	of := perdure.KeyLimit{Rate: f.keyRate, Burst: f.keyBurst}
+	if set, _ := given(cmd, "per-key"); set {
+		if f.perKey < 0 || f.perKey > perdure.MaxLimit {
+			return settings, usagef("--per-key must be 0 to %d, not %d", perdure.MaxLimit, f.perKey)
+		}
+		of.Max = &f.perKey
+	}
+	if of != (perdure.KeyLimit{}) {
+		settings.PerKey = &of
+	}
+	if ofKey, _ := given(cmd, "key"); ofKey {
+		if settings.PerKey != nil {
+			return settings, usagef("--key takes MAX, --rate and --burst; leave out --per-key, --key-rate and --key-burst")
+		}
+		if err := kernel.CheckLimitKey(f.key); err != nil {
+			return settings, usagef("--key %s", err)
+		}
+		if settings.Max == nil && settings.Rate == "" && settings.Burst == 0 { // its own bounds are removed
+			return settings, nil
+		}
+	}
+	if _, err := kernel.LimitOf(args[0], settings); err != nil {
+		return settings, limitUsage(args[0], settings, err)
+	}
+	return settings, nil
+}
+
+// forKey returns the limit's settings with these bounds for the key.
+func (f *limitFlags) forKey(ctx context.Context, t *target, name string, of perdure.LimitSettings) (perdure.LimitSettings, error) {
+	var settings perdure.LimitSettings
+	switch l, err := t.GetLimit(ctx, name); {
+	case err == nil:
+		settings = l.LimitSettings
+	case perdure.CodeOf(err) != perdure.CodeNotFound:
+		return settings, err
+	}
+	keys := maps.Clone(settings.Keys)
+	if keys == nil {
+		keys = map[string]perdure.KeyLimit{}
+	}
+	if keys[f.key] = (perdure.KeyLimit{Max: of.Max, Rate: of.Rate, Burst: of.Burst}); keys[f.key] == (perdure.KeyLimit{}) {
+		delete(keys, f.key)
+	}
+	settings.Keys = keys
+	_, err := kernel.LimitOf(name, settings)
+	return settings, err
+}
+
 // limitUsage translates the error for an invalid limit into terms of the command line.
 func limitUsage(name string, settings perdure.LimitSettings, err error) error {
-	if settings.Max == nil && settings.PerKey == nil {
-		return &usageError{msg: fmt.Sprintf("limit %s has no bound", name), hint: "give MAX, --per-key, or both"}
+	if settings.Max == nil && settings.Rate == "" && settings.PerKey == nil && settings.Burst == 0 {
+		return &usageError{msg: fmt.Sprintf("limit %s has no bound", name), hint: "give MAX, --rate, --per-key or --key-rate"}
 	}
 	e := &perdure.Error{}
 	if errors.As(err, &e) {

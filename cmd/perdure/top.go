@@ -283,6 +283,10 @@ func reasonText(r *operate.ReasonStats, now time.Time) string {
 			return fmt.Sprintf("limit %s is full (%d of %d)", name, r.Used, *r.Max)
 		case r.PerKey != nil:
 			return fmt.Sprintf("limit %s is full for their keys (%d for each)", name, *r.PerKey)
+		case r.Rate != "":
+			return fmt.Sprintf("limit %s lets %s through", name, plain(r.Rate))
+		case r.KeyRate != "":
+			return fmt.Sprintf("limit %s lets %s through for each key", name, plain(r.KeyRate))
 		}
 		return "limit " + name + " has no permit for them"
 	case perdure.WhyBackoff:

@@ -104,8 +104,8 @@ export async function eventually(check) {
 }
 
 /** Calls the API of the console with jobs. */
-export async function api(path, body) {
-  const init = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+export async function api(path, body, method = "POST") {
+  const init = body === undefined ? {} : { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const response = await fetch(new URL(`../v1/${path}`, full), init);
   const text = await response.text();
   assert.ok(response.ok, `${path}: ${response.status} ${text}`);

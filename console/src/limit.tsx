@@ -22,3 +22,8 @@ export function LimitButton({ name, limit, done, text = "Set …" }: LimitForm &
     </button>
   );
 }
+
+/** What a limit bounds for one key, or for all permits. */
+export function boundText(bound: { max?: number; rate?: string }): string {
+  return [bound.max ?? "", bound.rate ?? ""].filter((part) => part !== "").join(", ");
+}

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { call, callUrl, Problem, serverAddress } from "./api.ts";
 import { CommandLine, FormDialog } from "./form.tsx";
 import { openLimit, type LimitForm } from "./limit.tsx";
-import type { Limit } from "./types.ts";
+import type { KeyLimit, Limit, LimitSettings } from "./types.ts";
 import { plural, ProblemNote, shellWord } from "./widgets.tsx";
 
 export function LimitDialog() {
@@ -20,12 +20,20 @@ export function limitMeaning(name: string): string {
 }
 
 const whole = /^\d{1,9}$/;
+const rates = /^[1-9]\d{0,5}\/[smhd]$/;
+
+/** The bound that two fields describe. A burst stays as long as its rate does. */
+function boundOf(max: string, rate: string, had: KeyLimit | undefined): KeyLimit {
+  return { ...(max && { max: Number(max) }), ...(rate && { rate, ...(had?.burst && had.rate === rate && { burst: had.burst }) }) };
+}
 
 function Dialog({ form }: { form: LimitForm }) {
   const cancel = useRef<HTMLButtonElement>(null);
   const name = useSignal(form.name);
   const max = useSignal(form.limit?.max === undefined ? "" : String(form.limit.max));
-  const perKey = useSignal(form.limit?.perKey === undefined ? "" : String(form.limit.perKey.max));
+  const rate = useSignal(form.limit?.rate ?? "");
+  const perKey = useSignal(String(form.limit?.perKey?.max ?? ""));
+  const keyRate = useSignal(form.limit?.perKey?.rate ?? "");
   const current = useSignal(form.limit);
   const problem = useSignal<Problem | undefined>(undefined);
   const sending = useSignal(false);
@@ -40,14 +48,19 @@ function Dialog({ form }: { form: LimitForm }) {
         if (!found) return;
         current.value = found;
         if (!max.peek()) max.value = found.max === undefined ? "" : String(found.max);
-        if (!perKey.peek()) perKey.value = found.perKey === undefined ? "" : String(found.perKey.max);
+        if (!rate.peek()) rate.value = found.rate ?? "";
+        if (!perKey.peek()) perKey.value = String(found.perKey?.max ?? "");
+        if (!keyRate.peek()) keyRate.value = found.perKey?.rate ?? "";
       },
       () => undefined, // the dialog works without
     );
     return () => leave.abort();
   }, []);
   const close = () => (openLimit.value = undefined);
-  const valid = name.value.trim() !== "" && (max.value === "" || whole.test(max.value)) && (!own || perKey.value === "" || whole.test(perKey.value)) && (max.value !== "" || (own && perKey.value !== ""));
+  const is = (form: RegExp, value: string) => value === "" || form.test(value);
+  const keys = own ? current.value?.keys : undefined;
+  const valid =
+    name.value.trim() !== "" && is(whole, max.value) && is(rates, rate.value) && (!own || (is(whole, perKey.value) && is(rates, keyRate.value))) && Boolean(max.value || rate.value || (own && (perKey.value || keyRate.value || keys)));
   const send = async (init: RequestInit) => {
     if (sending.value) return;
     sending.value = true;
@@ -64,9 +77,14 @@ function Dialog({ form }: { form: LimitForm }) {
       sending.value = false;
     }
   };
-  const body = () => `{${[max.value && `"max": ${Number(max.value)}`, own && perKey.value && `"perKey": {"max": ${Number(perKey.value)}}`].filter(Boolean).join(", ")}}`;
+  const settings = (): LimitSettings => {
+    const ofKey = boundOf(perKey.value, keyRate.value, current.value?.perKey);
+    return { ...boundOf(max.value, rate.value, current.value), ...(own && Object.keys(ofKey).length > 0 && { perKey: ofKey }), ...(keys && { keys }) };
+  };
   const server = ` --server ${shellWord(serverAddress)}`;
-  const command = `perdure limits set ${shellWord(name.value.trim() || "NAME")}${max.value ? ` ${max.value}` : ""}${own && perKey.value ? ` --per-key ${perKey.value}` : ""}${server}`;
+  const flag = (name: string, value: string | number | undefined) => (value ? ` --${name} ${value}` : "");
+  const { burst, perKey: ofKey } = settings();
+  const command = `perdure limits set ${shellWord(name.value.trim() || "NAME")}${max.value ? ` ${max.value}` : ""}${flag("rate", rate.value)}${flag("burst", burst)}${own ? flag("per-key", perKey.value) + flag("key-rate", keyRate.value) + flag("key-burst", ofKey?.burst) : ""}${server}`;
   const used = current.value?.used;
   return (
     <FormDialog
@@ -74,7 +92,7 @@ function Dialog({ form }: { form: LimitForm }) {
       send="Set the limit"
       ready={valid}
       sending={sending.value}
-      submit={() => valid && void send({ method: "PUT", headers: { "Content-Type": "application/json" }, body: body() })}
+      submit={() => valid && void send({ method: "PUT", headers: { "Content-Type": "application/json" }, body: JSON.stringify(settings()) })}
       close={close}
       cancel={cancel}
       buttons={
@@ -106,12 +124,25 @@ function Dialog({ form }: { form: LimitForm }) {
           </label>
         )}
       </div>
+      <div class="split even">
+        <label class="stack">
+          <span class="muted">Rate, such as 5/s or 300/m (empty: none)</span>
+          <input pattern="[1-9][0-9]{0,5}/[smhd]" autocomplete="off" spellcheck={false} value={rate.value} onInput={(event) => (rate.value = event.currentTarget.value.trim())} />
+        </label>
+        {own && (
+          <label class="stack">
+            <span class="muted">Rate for each key</span>
+            <input pattern="[1-9][0-9]{0,5}/[smhd]" autocomplete="off" spellcheck={false} value={keyRate.value} onInput={(event) => (keyRate.value = event.currentTarget.value.trim())} />
+          </label>
+        )}
+      </div>
+      {keys && <p class="muted">{plural(Object.keys(keys).length, "key")} with bounds of their own: these stay.</p>}
       <section aria-live="polite">
         <h3>What would happen now</h3>
         {problem.value ? (
           <ProblemNote problem={problem.value} />
         ) : !valid ? (
-          <p class="muted">Enter a whole number.</p>
+          <p class="muted">Enter a whole number, or a rate such as 5/s.</p>
         ) : (
           <p>
             {used === undefined ? "The limit is set." : effect(used, max.value === "" ? undefined : Number(max.value))} It takes effect at once on all nodes.

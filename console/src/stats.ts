@@ -37,6 +37,8 @@ export function reasonText(r: ReasonStats, now: number): string {
       if (r.max === 0) return `stopped by limit ${name} = 0`;
       if (r.max !== undefined && (r.used ?? 0) >= r.max) return `limit ${name} is full (${r.used} of ${r.max})`;
       if (r.perKeyMax !== undefined) return `limit ${name} is full for their keys (${r.perKeyMax} for each)`;
+      if (r.rate) return `limit ${name} lets ${r.rate} through`;
+      if (r.perKeyRate) return `limit ${name} lets ${r.perKeyRate} through for each key`;
       return `limit ${name} has no permit for them`;
     case "backoff":
       return `wait for a retry, next ${r.next ? relative(r.next, now) : "soon"}`;

@@ -24,6 +24,8 @@ test("a reason is a sentence, and leads to its jobs", () => {
   assert.equal(r({ lastClaim: "2026-01-02T14:52:06Z" }), "no agent mail has claimed runs for 12 min");
   assert.equal(r({ reason: "limit", name: "ads", used: 10, max: 10 }), "limit ads is full (10 of 10)");
   assert.equal(r({ reason: "limit", name: "ads", used: 4, max: 10, perKeyMax: 2 }), "limit ads is full for their keys (2 for each)");
+  assert.equal(r({ reason: "limit", name: "ads", rate: "5/s" }), "limit ads lets 5/s through");
+  assert.equal(r({ reason: "limit", name: "ads", perKeyRate: "5/s" }), "limit ads lets 5/s through for each key");
   assert.equal(r({ reason: "limit", name: "ads", max: 0 }), "stopped by limit ads = 0");
   assert.equal(r({ reason: "backoff", name: "", next: "2026-01-02T15:04:15Z" }), "wait for a retry, next in 9 s");
   assert.equal(r({ reason: "later", name: "x" }), "later x");

@@ -25,6 +25,7 @@ type agentQueue struct {
 	fullAt       time.Time // when fullLimits was set
 	ownLimitFull bool      // the agent's own limit had no room for all claims at that time
 
+	rateWake          time.Time // when a timer wakes the claims because a rate has room; zero: no timer is set
 	reservesAt        time.Time // when hosts may be reserved again (mayReserve)
 	hostReserved      bool      // the latest search had claims of a reserved host: the end of a run may make room for the step
 	pausedUntil       time.Time // after a failed transaction: until then, no claims are taken for held submissions

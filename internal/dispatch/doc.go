@@ -36,6 +36,7 @@
 //	search       what one transaction does for one agent: what it finds, what it grants, and how it ends
 //	grant        what one transaction gives to one claim
 //	limits       the limits that one transaction has locked and counted
+//	reopenings   keys for which lanes were closed because of a rate, and when that has room
 //	place        a host as one transaction sees it, and the step for which it is reserved (hosts.go)
 //	holding      submissions that are held for a second at most, until a transaction has claims with room for their first steps
 //	Aside        a repeated claim that waits for locks
@@ -130,6 +131,10 @@
 // searched again without the steps that need it. In both cases the search ends with limitFull, and the agent is not due. If a
 // key of a limit has no room, the rules close the lane of the steps with this key. Later searches do not read a closed lane,
 // and do not count its steps as left: a search that finds only closed lanes ends with nothingReady.
+//
+// A rate without room counts as a full limit. The search notes when it has room, and a timer wakes the agent then. If it is
+// the rate of a key, the lane is closed, and the queue remembers when it may be opened (reopenings): the first transaction
+// after that opens it. Only this node knows this time; if it is lost, the supervisor opens the lane.
 //
 // A claim with a wait that is granted nothing for such a reason goes back and waits. A transaction that releases permits of a
 // limit does not lock the limit. After its commit, every agent with limitFull is woken, whichever limit it waits for. A search

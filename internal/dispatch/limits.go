@@ -110,11 +110,13 @@ func (l *limits) lockKnown(t *Transaction, searches []*search) error {
 // MaxOpened bounds how many lanes a transaction opens when it releases permits of a key. The supervisor opens the rest.
 const MaxOpened = 100
 
-// openLanes opens the lanes that are closed for keys of which this transaction has released permits, and returns their
-// agents. It locks the limits first, so that no other transaction closes a lane for these keys meanwhile.
+// openLanes opens the lanes that are closed for keys of which this transaction has released permits, or whose rates have
+// room again, and returns their agents. It locks the limits first, so that no other transaction closes a lane for these
+// keys meanwhile.
 func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	freed := t.b.Workset().ReleasedKeys()
-	if len(freed) == 0 {
+	t.reopened = t.q.dueReopenings(l.counted.Now)
+	if len(freed)+len(t.reopened) == 0 {
 		return nil, nil
 	}
 	if err := l.loadDefined(t); err != nil {
@@ -122,9 +124,15 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	}
 	freed = slices.DeleteFunc(freed, func(k kernel.LimitKey) bool {
 		limit, defined := l.defined[k.Name]
-		return !defined || limit.PerKey == kernel.Unbounded || k.Key == ""
+		return !defined || limit.ForKey(k.Key).Max == kernel.Unbounded
 	})
-	if len(freed) == 0 {
+	for _, o := range t.reopened {
+		if _, defined := l.defined[o.Key.Name]; defined {
+			freed = append(freed, o.Key)
+		}
+	}
+	slices.SortFunc(freed, kernel.LimitKey.Compare)
+	if freed = slices.Compact(freed); len(freed) == 0 {
 		return nil, nil
 	}
 	names := map[string]bool{}
@@ -141,6 +149,20 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 		return nil, err
 	}
 	return t.b.Tx().OpenLanes(freed, MaxOpened)
+}
+
+// rateRoom returns when the rates have room that hold back steps of a search; ok is false if no rate does.
+func (l *limits) rateRoom(s *search) (at time.Time, ok bool) {
+	names := s.full
+	if s.ownLimitFull {
+		names = append(slices.Clone(names), kernel.AgentLimit(s.agent))
+	}
+	for _, name := range names {
+		if room, waits := l.counted.RoomAt(name); waits && (!ok || room.Before(at)) {
+			at, ok = room, true
+		}
+	}
+	return at, ok
 }
 
 // withoutRoom returns those of the limits that have no room.
@@ -192,9 +214,9 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 	if len(keys) == 0 {
 		return nil
 	}
-	used, err := t.b.Tx().KeyUse(keys)
-	for k, n := range used {
-		l.counted.AddKey(k, n)
+	taken, err := t.b.Tx().KeyUse(keys)
+	for k, u := range taken {
+		l.counted.AddKey(k, u)
 	}
 	return err
 }

@@ -24,6 +24,9 @@ const (
 // clock at the beginning of its latest search. If a wake-up came later, the search may have missed a ready step, and the
 // claim causes another search.
 type Queue struct {
+	// OnRoom is called when a rate has room, and no claim of the agent waits at this node that could use it.
+	OnRoom func()
+
 	env          env.Env
 	holdPace     int
 	singleWriter bool
@@ -62,6 +65,7 @@ type Queue struct {
 	usage          usage
 	storeLateSince time.Time // since when requests have waited for long to be stored; zero if none does
 
+	reopenings reopenings
 	asides     asides
 	firstAgent atomic.Value // string: claims of the agents from this name on are served first (orderByAgent)
 }

@@ -26,7 +26,7 @@ type Tx interface {
 	Steps([]kernel.StepRef) ([]*kernel.Step, error)
 	Limits() ([]kernel.Limit, error)
 	LockLimits(names []string) ([]kernel.Limit, error)
-	KeyUse([]kernel.LimitKey) (map[kernel.LimitKey]int, error)
+	KeyUse([]kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, error)
 	OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error)
 }
 
@@ -65,9 +65,10 @@ type Transaction struct {
 	grants         []*grant // by agent, and in order of arrival
 	searches       []*search
 	limits         limits
-	searchedAgents []string // agents for which this writer searches the store
-	opened         []string // agents of lanes that were opened
-	granted        int      // number of new runs
+	searchedAgents []string           // agents for which this writer searches the store
+	opened         []string           // agents of lanes that were opened
+	reopened       []kernel.Reopening // keys whose lanes were opened because their rates have room
+	granted        int                // number of new runs
 	places         places
 	reserving      map[string]bool // agents for which this transaction searches for steps that may reserve a host
 }
@@ -107,6 +108,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) error {
 }
 
 func (t *Transaction) dispatch(fresh map[string][]kernel.StepRef) (err error) {
+	t.limits.counted.Now = t.b.Workset().Now()
 	if len(t.grants) > 0 {
 		t.orderByAgent()
 		if err := t.repeat(); err != nil {
@@ -564,6 +566,7 @@ func (t *Transaction) End(o Outcome) {
 		t.q.WakeLater(agents, failedPause) // for all claims: other searches may have begun after runs that were not committed
 	} else {
 		t.q.cacheLimits(t.searches, t.b.Began())
+		t.noteRates()
 		t.q.giveBack(returned, t.searches, o.Woken, o.Freed)
 		if unpaid := t.overBudgetAgents(); len(unpaid) > 0 {
 			t.q.Wake(unpaid)
@@ -572,6 +575,19 @@ func (t *Transaction) End(o Outcome) {
 		t.q.WakeLater(t.q.recordBlocked(t.searches), blockedPause)
 	}
 	t.q.releaseSearches(t.searchedAgents)
+}
+
+// noteRates tells the queue when rates have room for which steps wait.
+func (t *Transaction) noteRates() {
+	closed, agents := t.limits.counted.Reopenings(), map[string]time.Time{}
+	for _, s := range t.searches {
+		if at, waits := t.limits.rateRoom(s); waits && s.offered {
+			agents[s.agent] = at
+		}
+	}
+	if len(t.reopened)+len(closed)+len(agents) > 0 {
+		t.q.noteRates(t.reopened, closed, agents, t.limits.counted.Now)
+	}
 }
 
 func (t *Transaction) overBudgetAgents() (agents []string) {

@@ -15,11 +15,25 @@ import (
 // Admission holds the limits as the claims of one transaction see them. The limits that exist were locked and counted,
 // and each dispatch of the transaction takes its permits here.
 type Admission struct {
-	limits map[string]*Limit
-	keys   map[LimitKey]int    // for keys of limits with PerKey: sum of the amounts of their permits
-	full   map[string]bool     // limits that are refused to all other steps, see admit
-	closed map[ClosedLane]bool // lanes that this transaction has closed
+	Now time.Time // of the transaction; rates go by it
+
+	limits   map[string]*Limit
+	keys     map[LimitKey]Taken  // for limits that bound keys
+	full     map[string]int      // limits that are refused to all other steps, see admit, until so many permits are left
+	fullKeys map[LimitKey]bool   // keys that are refused in the same way
+	closed   map[ClosedLane]bool // lanes that this transaction has closed
+	reopen   []Reopening
 }
+
+// Reopening says when the rate of a key has room again for which a lane of the agent was closed.
+type Reopening struct {
+	Agent string
+	Key   LimitKey
+	At    time.Time
+}
+
+// Reopenings returns when lanes that the transaction has closed because of rates can be opened.
+func (a *Admission) Reopenings() []Reopening { return a.reopen }
 
 // Add adds a limit that is locked and counted.
 func (a *Admission) Add(l Limit) {
@@ -29,12 +43,12 @@ func (a *Admission) Add(l Limit) {
 	a.limits[l.Name] = &l
 }
 
-// AddKey adds the number of permits with a key that are held. Its limit was added before.
-func (a *Admission) AddKey(k LimitKey, used int) {
+// AddKey adds what is taken of a key. Its limit was added before.
+func (a *Admission) AddKey(k LimitKey, u Taken) {
 	if a.keys == nil {
-		a.keys = map[LimitKey]int{}
+		a.keys = map[LimitKey]Taken{}
 	}
-	a.keys[k] = used
+	a.keys[k] = u
 }
 
 // Empty reports whether there are no limits.
@@ -47,40 +61,64 @@ func (a *Admission) Has(name string) bool { return a.limits[name] != nil }
 func (a *Admission) HasKey(k LimitKey) bool {
 	l := a.limits[k.Name]
 	_, counted := a.keys[k]
-	return counted || k.Key == "" || l == nil || l.PerKey == Unbounded
+	return counted || k.Key == "" || l == nil || !l.BoundsKeys()
 }
 
 // Room returns how many permits of a limit are left; MaxLimit if there is no such limit.
 func (a *Admission) Room(name string) int {
 	l := a.limits[name]
 	switch {
-	case l == nil || l.Max == Unbounded:
+	case l == nil:
 		return perdure.MaxLimit
-	case a.full[name]:
+	case a.full[name] > 0:
 		return 0
 	}
-	return max(l.Max-l.Used, 0)
+	return l.Room(a.Now)
+}
+
+// RoomAt returns when the rate of a limit has room for the steps that wait for it; ok is false if they do not wait for the
+// rate. Half of the burst is awaited, so that there is no search for each permit.
+func (a *Admission) RoomAt(name string) (at time.Time, ok bool) {
+	l := a.limits[name]
+	if l == nil || !l.Rate.Bounds() || l.Rate.Room(l.Bucket, a.Now) >= max(1, a.full[name]) {
+		return at, false
+	}
+	return l.Rate.RoomAt(l.Bucket, a.Now, max(1, a.full[name], l.Rate.Burst/2)), true
 }
 
 // roomFor returns how many permits with a key are left.
 func (a *Admission) roomFor(k LimitKey) int {
 	l := a.limits[k.Name]
-	if k.Key == "" || l == nil || l.PerKey == Unbounded {
+	switch {
+	case k.Key == "" || l == nil || !l.BoundsKeys():
 		return perdure.MaxLimit
+	case a.fullKeys[k]:
+		return 0
 	}
-	return max(l.PerKey-a.keys[k], 0)
+	return l.ForKey(k.Key).room(a.keys[k], a.Now)
 }
 
-// take takes permits of a limit, if the limit exists.
-func (a *Admission) take(n Need) {
+// take takes permits of a limit, if the limit exists, and returns the buckets of rates that have changed.
+func (a *Admission) take(n Need) (changed []KeyBucket) {
 	l := a.limits[n.Name]
 	if l == nil {
-		return
+		return nil
 	}
-	l.Used += n.Amount
-	if n.Key != "" && l.PerKey != Unbounded {
-		a.keys[n.LimitKey] += n.Amount
+	if l.Used += n.Amount; l.Rate.Bounds() {
+		l.Bucket = l.Rate.Take(l.Bucket, a.Now, n.Amount)
+		changed = append(changed, KeyBucket{LimitKey{Name: n.Name}, l.Bucket})
 	}
+	if n.Key == "" || !l.BoundsKeys() {
+		return changed
+	}
+	u := a.keys[n.LimitKey]
+	u.Used += n.Amount
+	if r := l.ForKey(n.Key).Rate; r.Bounds() {
+		u.Bucket = r.Take(u.Bucket, a.Now, n.Amount)
+		changed = append(changed, KeyBucket{n.LimitKey, u.Bucket})
+	}
+	a.keys[n.LimitKey] = u
+	return changed
 }
 
 // HasRoom reports whether all permits that a step needs are available.
@@ -105,25 +143,29 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	}
 	needs := r.Needs.List()
 	for _, n := range needs {
-		if amount := ofLimit(needs, n.Name); a.Room(n.Name) < amount && amount <= a.limits[n.Name].Max {
+		if amount := ofLimit(needs, n.Name); a.Room(n.Name) < amount && amount <= largest(a.limits[n.Name].Max, a.limits[n.Name].Rate) {
 			if a.full == nil {
-				a.full = map[string]bool{}
+				a.full = map[string]int{}
 			}
-			a.full[n.Name] = true
+			a.full[n.Name] = max(a.full[n.Name], amount)
 		}
 		if a.roomFor(n.LimitKey) < n.Amount {
-			if most := a.limits[n.Name].PerKey; n.Amount <= most {
-				a.keys[n.LimitKey] = max(a.keys[n.LimitKey], most)
+			if of := a.limits[n.Name].ForKey(n.Key); n.Amount <= largest(of.Max, of.Rate) {
+				if a.fullKeys == nil {
+					a.fullKeys = map[LimitKey]bool{}
+				}
+				a.fullKeys[n.LimitKey] = true
 			}
-			w.closeLane(a, r, n.LimitKey)
+			w.closeLane(a, r, n)
 		}
 	}
 	return false
 }
 
-// closeLane closes the lane of a step: searches leave it out until a permit with the key is released.
-func (w *Workset) closeLane(a *Admission, r *row, k LimitKey) {
-	closed := ClosedLane{LaneRef{r.Agent, LaneOf(r.Type, r.Needs)}, k}
+// closeLane closes the lane of a step: searches leave it out until a permit with the key is released, or its rate has
+// room. Of a rate, half of the burst is awaited, so that the lane is not opened for each permit.
+func (w *Workset) closeLane(a *Admission, r *row, n Need) {
+	closed := ClosedLane{LaneRef{r.Agent, LaneOf(r.Type, r.Needs)}, n.LimitKey}
 	if a.closed[closed] {
 		return
 	}
@@ -132,6 +174,9 @@ func (w *Workset) closeLane(a *Admission, r *row, k LimitKey) {
 	}
 	a.closed[closed] = true
 	w.changes.CloseLanes = append(w.changes.CloseLanes, closed)
+	if rate, full := a.limits[n.Name].ForKey(n.Key).Rate, a.keys[n.LimitKey].Bucket; rate.Bounds() && n.Amount <= rate.Burst && rate.Room(full, a.Now) < n.Amount {
+		a.reopen = append(a.reopen, Reopening{r.Agent, n.LimitKey, rate.RoomAt(full, a.Now, max(n.Amount, rate.Burst/2))})
+	}
 }
 
 // ClaimRefs returns the steps whose payloads Claim or RepeatedClaim needs and the workset does not have. A caller that loads
@@ -224,14 +269,23 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 // takePermits takes the permits that a step needs.
 func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
 	if !e.job.HasPermit {
-		limits.take(Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
+		w.take(limits, Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
 	}
-	limits.take(Need{LimitKey{Name: AgentLimit(r.Agent)}, 1})
+	w.take(limits, Need{LimitKey{Name: AgentLimit(r.Agent)}, 1})
 	for _, n := range r.Needs.List() {
-		limits.take(n)
+		w.take(limits, n)
 		if limits.roomFor(n.LimitKey) == 0 { // searches need not find the other steps of this lane
-			w.closeLane(limits, r, n.LimitKey)
+			w.closeLane(limits, r, n)
 		}
+	}
+}
+
+func (w *Workset) take(limits *Admission, n Need) {
+	for _, b := range limits.take(n) {
+		if w.buckets == nil {
+			w.buckets = map[LimitKey]Bucket{}
+		}
+		w.buckets[b.LimitKey] = b.Bucket
 	}
 }
 

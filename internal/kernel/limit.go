@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -18,11 +20,52 @@ import (
 // Limit bounds how many permits are held at the same time. Permits of "job:TYPE" are held by the jobs of a type, those
 // of "agent:NAME" by the runs of an agent, and those of any other name by the runs of the steps that name the limit.
 // Permits are rows, counted when needed. There is no counter that could become wrong.
+//
+// A rate bounds how many permits are taken in a time, whether they are given back or not. Its bucket is a row.
 type Limit struct {
-	Name   string
-	Max    int // of all permits; Unbounded: no bound
-	PerKey int // of the permits with the same key; Unbounded: no bound
-	Used   int // sum of the amounts of all permits, if they were counted (Tx.LockLimits)
+	Name    string
+	Max     int                 // of all permits; Unbounded: no bound
+	Rate    Rate                // of all permits
+	PerKey  int                 // of the permits with the same key; Unbounded: no bound
+	KeyRate Rate                // of the permits with the same key
+	Keys    map[string]KeyBound // of single keys; nil if there are none
+
+	Taken // of all permits, if it was read (Tx.LockLimits)
+}
+
+// KeyBound bounds the permits with one key. What it does not bound is bounded as for all keys of the limit.
+type KeyBound struct {
+	Max  int // Unbounded: no bound of its own
+	Rate Rate
+}
+
+// BoundsKeys reports whether the limit bounds the permits with single keys.
+func (l *Limit) BoundsKeys() bool {
+	return l.PerKey != Unbounded || l.KeyRate.Bounds() || len(l.Keys) > 0
+}
+
+// Room returns how many permits are left at now. They were counted.
+func (l *Limit) Room(now time.Time) int { return room(l.Max, l.Rate, l.Taken, now) }
+
+// ForKey returns the bounds of a key. An empty key has none.
+func (l *Limit) ForKey(key string) KeyBound {
+	if key == "" {
+		return KeyBound{Max: Unbounded}
+	}
+	b, own := l.Keys[key]
+	if !own || b.Max == Unbounded {
+		b.Max = l.PerKey
+	}
+	if !b.Rate.Bounds() {
+		b.Rate = l.KeyRate
+	}
+	return b
+}
+
+// Taken is what is taken of a limit, or of one of its keys.
+type Taken struct {
+	Used   int // sum of the amounts of the permits that are held
+	Bucket     // of the rate
 }
 
 // Unbounded is the value of Max or PerKey for a limit without that bound.
@@ -286,43 +329,177 @@ func LimitOf(name string, set perdure.LimitSettings) (Limit, error) {
 		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "\"" + plain.Clip(name, perdure.MaxClippedText) + "\" is not the name of a limit",
 			Hint: "job:TYPE, agent:NAME, or a name of your own: letters, digits, `.`, `_` and `-`"}
 	}
-	if set.Max != nil {
-		l.Max = *set.Max
+	if (set.PerKey != nil || len(set.Keys) > 0) && kind != LimitNamed {
+		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no keys", Hint: "only limits that steps name in `limits` have keys"}
 	}
-	if set.PerKey != nil {
-		l.PerKey = set.PerKey.Max
+	if err := l.setBounds(&set); err != nil {
+		return l, err
 	}
 	switch {
-	case set.PerKey != nil && kind != LimitNamed:
-		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no keys", Hint: "only limits that steps name in `limits` have keys"}
-	case set.Max == nil && set.PerKey == nil:
-		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no bound", Hint: "give max, perKey, or both"}
-	case set.Max != nil && (l.Max < 0 || l.Max > perdure.MaxLimit):
-		return l, perdure.Refuse(perdure.CodeInvalid, "max is 0 to %d", perdure.MaxLimit)
-	case set.PerKey != nil && (l.PerKey < 0 || l.PerKey > perdure.MaxLimit):
-		return l, perdure.Refuse(perdure.CodeInvalid, "max of perKey is 0 to %d", perdure.MaxLimit)
+	case set.PerKey != nil && l.PerKey == Unbounded && !l.KeyRate.Bounds():
+		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "perKey has no bound", Hint: "give max, rate, or both"}
+	case l.Max == Unbounded && !l.Rate.Bounds() && !l.BoundsKeys():
+		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no bound", Hint: "give max, rate, perKey or keys"}
 	}
 	return l, nil
 }
 
+func (l *Limit) setBounds(set *perdure.LimitSettings) (err error) {
+	if len(set.Keys) > perdure.MaxLimitKeys {
+		return perdure.Refuse(perdure.CodeInvalid, "keys has %d keys; at most %d", len(set.Keys), perdure.MaxLimitKeys)
+	}
+	all := perdure.KeyLimit{Max: set.Max, Rate: set.Rate, Burst: set.Burst}
+	of := cmp.Or(set.PerKey, &perdure.KeyLimit{})
+	if l.Max, l.Rate, err = boundsOf("", all); err != nil {
+		return err
+	}
+	if l.PerKey, l.KeyRate, err = boundsOf("perKey", *of); err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(set.Keys)) {
+		if err := CheckLimitKey(key); err != nil {
+			return perdure.Refuse(perdure.CodeInvalid, "a name in keys %s", err)
+		}
+		at := "keys." + plain.Clip(key, perdure.MaxClippedText)
+		var b KeyBound
+		if b.Max, b.Rate, err = boundsOf(at, set.Keys[key]); err != nil {
+			return err
+		}
+		if b == (KeyBound{Max: Unbounded}) {
+			return &perdure.Error{Code: perdure.CodeInvalid, Message: at + " has no bound", Hint: "give max, rate, or both"}
+		}
+		if l.Keys == nil {
+			l.Keys = make(map[string]KeyBound, len(set.Keys))
+		}
+		l.Keys[key] = b
+	}
+	return nil
+}
+
+// boundsOf checks the bounds at a place of the settings; it is empty for those of all permits.
+func boundsOf(at string, set perdure.KeyLimit) (most int, r Rate, err error) {
+	of := ""
+	if at != "" {
+		of = " of " + at
+	}
+	if most = Unbounded; set.Max != nil {
+		if most = *set.Max; most < 0 || most > perdure.MaxLimit {
+			return most, r, perdure.Refuse(perdure.CodeInvalid, "max%s is 0 to %d", of, perdure.MaxLimit)
+		}
+	}
+	switch {
+	case set.Rate != "":
+		if r, err = ParseRate(set.Rate, set.Burst); err != nil {
+			field, rest, _ := strings.Cut(err.Error(), " ")
+			return most, r, perdure.Refuse(perdure.CodeInvalid, "%s%s %s", field, of, rest)
+		}
+	case set.Burst != 0:
+		return most, r, &perdure.Error{Code: perdure.CodeInvalid, Message: "burst" + of + " has no rate", Hint: "give a rate such as 5/s, or leave out the burst"}
+	}
+	return most, r, nil
+}
+
 // Settings returns the bounds of the limit.
 func (l *Limit) Settings() (set perdure.LimitSettings) {
-	if l.Max != Unbounded {
-		set.Max = &l.Max
+	all := settingsOf(l.Max, l.Rate)
+	set.Max, set.Rate, set.Burst = all.Max, all.Rate, all.Burst
+	if of := settingsOf(l.PerKey, l.KeyRate); of != (perdure.KeyLimit{}) {
+		set.PerKey = &of
 	}
-	if l.PerKey != Unbounded {
-		set.PerKey = &perdure.KeyLimit{Max: l.PerKey}
+	for key, b := range l.Keys {
+		if set.Keys == nil {
+			set.Keys = make(map[string]perdure.KeyLimit, len(l.Keys))
+		}
+		set.Keys[key] = settingsOf(b.Max, b.Rate)
 	}
 	return set
 }
 
-// KeysWithRoom returns those of the keys that have permits left: lanes need not stay closed for them.
-func KeysWithRoom(keys []LimitKey, limits []Limit, used map[LimitKey]int) (open []LimitKey) {
+func settingsOf(most int, r Rate) (set perdure.KeyLimit) {
+	if most != Unbounded {
+		set.Max = &most
+	}
+	if r.Bounds() {
+		set.Rate, set.Burst = r.String(), r.Burst
+	}
+	return set
+}
+
+// KeysWithRoom returns those of the keys that have permits left at now: lanes need not stay closed for them.
+func KeysWithRoom(keys []LimitKey, limits []Limit, use map[LimitKey]Taken, now time.Time) (open []LimitKey) {
 	for _, k := range keys {
 		i := slices.IndexFunc(limits, func(l Limit) bool { return l.Name == k.Name })
-		if i < 0 || limits[i].PerKey == Unbounded || used[k] < limits[i].PerKey {
+		if i < 0 || limits[i].ForKey(k.Key).room(use[k], now) > 0 {
 			open = append(open, k)
 		}
 	}
 	return open
+}
+
+// room returns how many permits are left at now.
+func (b KeyBound) room(u Taken, now time.Time) int { return room(b.Max, b.Rate, u, now) }
+
+func room(most int, r Rate, u Taken, now time.Time) int {
+	left := perdure.MaxLimit
+	if most != Unbounded {
+		left = max(most-u.Used, 0)
+	}
+	if r.Bounds() {
+		left = min(left, r.Room(u.Bucket, now))
+	}
+	return left
+}
+
+// largest returns the largest amount that can be taken at once.
+func largest(most int, r Rate) int {
+	amount := perdure.MaxLimit
+	if most != Unbounded {
+		amount = most
+	}
+	if r.Bounds() {
+		amount = min(amount, r.Burst)
+	}
+	return amount
+}
+
+// RatesText returns what a store keeps of a limit besides Max and PerKey, as JSON: the settings without these two. Empty:
+// nothing.
+func (l *Limit) RatesText() string {
+	set := l.Settings()
+	if set.Max = nil; set.PerKey != nil {
+		set.PerKey.Max = nil
+		if *set.PerKey == (perdure.KeyLimit{}) {
+			set.PerKey = nil
+		}
+	}
+	if b, _ := json.Marshal(set); string(b) != "{}" {
+		return string(b)
+	}
+	return ""
+}
+
+// StoredLimit returns a limit as a store keeps it. rates is what RatesText has returned; it panics if it is damaged.
+func StoredLimit(name string, max, perKey int, rates string) Limit {
+	l := Limit{Name: name, Max: max, PerKey: perKey}
+	if rates == "" {
+		return l
+	}
+	var set perdure.LimitSettings
+	err := json.Unmarshal([]byte(rates), &set)
+	if err == nil {
+		err = l.setBounds(&set)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("the rates of limit %s cannot be read: %v", name, err))
+	}
+	l.Max, l.PerKey = max, perKey
+	return l
+}
+
+// StoredBucket returns a bucket as a store keeps it: its FullAt in nanoseconds since 1970, 0 for a full one; and its Permit.
+func StoredBucket(fullAt, permit int64) Bucket {
+	if fullAt == 0 {
+		return Bucket{}
+	}
+	return Bucket{time.Unix(0, fullAt).UTC(), time.Duration(permit)}
 }

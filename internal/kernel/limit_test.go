@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
@@ -105,8 +106,8 @@ func (w *world) tryClaim(step string) (run *perdure.Run, c *Changes) {
 func TestLimitPermitsAreTakenAllOrNone(t *testing.T) {
 	w := worldWithLimits(t, "a; b", `[{"name":"ads","key":"x","amount":2},{"name":"mail"}]`)
 	w.limits.Add(Limit{Name: "ads", Max: 5, PerKey: 3})
-	w.limits.Add(Limit{Name: "mail", Max: 1, PerKey: Unbounded, Used: 1})
-	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
+	w.limits.Add(Limit{Name: "mail", Max: 1, PerKey: Unbounded, Taken: Taken{Used: 1}})
+	w.limits.AddKey(LimitKey{"ads", "x"}, Taken{Used: 1})
 	if run, _ := w.tryClaim("a"); run != nil || w.limits.limits["ads"].Used != 0 {
 		t.Errorf("%v, %+v", run, w.limits.limits["ads"])
 	}
@@ -114,9 +115,9 @@ func TestLimitPermitsAreTakenAllOrNone(t *testing.T) {
 	w.limits = &Admission{}
 	w.limits.Add(Limit{Name: "ads", Max: 5, PerKey: 3})
 	w.limits.Add(Limit{Name: "mail", Max: 1, PerKey: Unbounded})
-	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
+	w.limits.AddKey(LimitKey{"ads", "x"}, Taken{Used: 1})
 	run, c := w.tryClaim("a")
-	if run == nil || w.limits.limits["ads"].Used != 2 || w.limits.limits["mail"].Used != 1 || w.limits.keys[LimitKey{"ads", "x"}] != 3 {
+	if run == nil || w.limits.limits["ads"].Used != 2 || w.limits.limits["mail"].Used != 1 || w.limits.keys[LimitKey{"ads", "x"}].Used != 3 {
 		t.Errorf("%v, %+v, %+v", run, w.limits.limits, w.limits.keys)
 	}
 	lane := ClosedLane{LaneRef{"ag", LaneOf("order", w.step("a").Needs)}, LimitKey{"ads", "x"}}
@@ -132,17 +133,17 @@ func TestLimitPermitsAreTakenAllOrNone(t *testing.T) {
 func TestLimitKeysCountTogether(t *testing.T) {
 	needs := `[{"name":"ads","key":"x","amount":2},{"name":"ads","key":"y","amount":2}]`
 	w := worldWithLimits(t, "a", needs)
-	w.limits.Add(Limit{Name: "ads", Max: 4, PerKey: 2, Used: 1})
-	w.limits.AddKey(LimitKey{"ads", "x"}, 0)
-	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
+	w.limits.Add(Limit{Name: "ads", Max: 4, PerKey: 2, Taken: Taken{Used: 1}})
+	w.limits.AddKey(LimitKey{"ads", "x"}, Taken{Used: 0})
+	w.limits.AddKey(LimitKey{"ads", "y"}, Taken{Used: 0})
 	run, c := w.tryClaim("a")
 	if run != nil || len(c.CloseLanes) != 0 || w.limits.Room("ads") != 0 {
 		t.Errorf("%v, closed %+v, room %d", run, c.CloseLanes, w.limits.Room("ads"))
 	}
 	w.limits = &Admission{}
 	w.limits.Add(Limit{Name: "ads", Max: 4, PerKey: 2})
-	w.limits.AddKey(LimitKey{"ads", "x"}, 0)
-	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
+	w.limits.AddKey(LimitKey{"ads", "x"}, Taken{Used: 0})
+	w.limits.AddKey(LimitKey{"ads", "y"}, Taken{Used: 0})
 	w.claim("a")
 }
 
@@ -150,8 +151,8 @@ func TestLimitKeysCountTogether(t *testing.T) {
 func TestLimitClosesLaneOfFullKey(t *testing.T) {
 	w := worldWithLimits(t, "a; b", `[{"name":"ads","key":"x"}]`, `[{"name":"ads","key":"y"}]`)
 	w.limits.Add(Limit{Name: "ads", Max: Unbounded, PerKey: 1})
-	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
-	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
+	w.limits.AddKey(LimitKey{"ads", "x"}, Taken{Used: 1})
+	w.limits.AddKey(LimitKey{"ads", "y"}, Taken{Used: 0})
 	run, c := w.tryClaim("a")
 	if lane := (ClosedLane{LaneRef{"ag", LaneOf("order", `[{"name":"ads","key":"x"}]`)}, LimitKey{"ads", "x"}}); run != nil || len(c.CloseLanes) != 1 || c.CloseLanes[0] != lane {
 		t.Errorf("%v, closed %+v", run, c.CloseLanes)
@@ -169,9 +170,9 @@ func TestLimitClosesLaneOfFullKey(t *testing.T) {
 // A step that needs fewer permits does not overtake one that needs more than are left.
 func TestLimitSmallNeedDoesNotOvertakeLarge(t *testing.T) {
 	w := worldWithLimits(t, "a; b; c", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":2}]`)
-	w.limits.Add(Limit{Name: "ads", Max: 3, PerKey: Unbounded, Used: 1})
+	w.limits.Add(Limit{Name: "ads", Max: 3, PerKey: Unbounded, Taken: Taken{Used: 1}})
 	w.limits.Add(Limit{Name: "mail", Max: Unbounded, PerKey: 2})
-	w.limits.AddKey(LimitKey{"mail", "x"}, 0)
+	w.limits.AddKey(LimitKey{"mail", "x"}, Taken{Used: 0})
 	for _, step := range []string{"a", "b"} {
 		if run, _ := w.tryClaim(step); run != nil {
 			t.Errorf("%s is dispatched", step)
@@ -185,7 +186,7 @@ func TestLimitNeedAboveMaximumBlocksNoOther(t *testing.T) {
 	w := worldWithLimits(t, "a; b; c; d", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":3}]`, `[{"name":"mail","key":"x"}]`)
 	w.limits.Add(Limit{Name: "ads", Max: 2, PerKey: Unbounded})
 	w.limits.Add(Limit{Name: "mail", Max: Unbounded, PerKey: 2})
-	w.limits.AddKey(LimitKey{"mail", "x"}, 1)
+	w.limits.AddKey(LimitKey{"mail", "x"}, Taken{Used: 1})
 	for _, step := range []string{"a", "c"} {
 		if run, _ := w.tryClaim(step); run != nil {
 			t.Errorf("%s is dispatched", step)
@@ -240,7 +241,7 @@ func TestLimitKeyErrorFailsStep(t *testing.T) {
 
 // Invalid limits are refused, and the error says how to mend them.
 func TestLimitOfChecksBounds(t *testing.T) {
-	one, key := perdure.LimitSettings{Max: new(1)}, perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: 2}}
+	one, key := perdure.LimitSettings{Max: new(1)}, perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: new(2)}}
 	for _, c := range []struct {
 		name string
 		set  perdure.LimitSettings
@@ -251,7 +252,7 @@ func TestLimitOfChecksBounds(t *testing.T) {
 		{strings.Repeat("a", perdure.MaxNameLength), one, ""}, {strings.Repeat("a", perdure.MaxNameLength+1), one, "not the name"},
 		{"agent:http", key, "has no keys"}, {"job:order", key, "has no keys"}, {"ads-api", perdure.LimitSettings{}, "has no bound"},
 		{"ads-api", perdure.LimitSettings{Max: new(-1)}, "max is 0 to"}, {"ads-api", perdure.LimitSettings{Max: new(perdure.MaxLimit + 1)}, "max is 0 to"},
-		{"ads-api", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: -1}}, "perKey is 0 to"},
+		{"ads-api", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: new(-1)}}, "max of perKey is 0 to"},
 	} {
 		l, err := LimitOf(c.name, c.set)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -267,8 +268,93 @@ func TestLimitOfChecksBounds(t *testing.T) {
 func TestLimitToOpenReturnsKeysWithRoom(t *testing.T) {
 	limits := []Limit{{Name: "ads", Max: Unbounded, PerKey: 2}, {Name: "mail", Max: 3, PerKey: Unbounded}}
 	keys := []LimitKey{{"ads", "full"}, {"ads", "half"}, {"gone", "x"}, {"mail", "x"}}
-	got := KeysWithRoom(keys, limits, map[LimitKey]int{keys[0]: 2, keys[1]: 1, keys[3]: 9})
+	got := KeysWithRoom(keys, limits, map[LimitKey]Taken{keys[0]: {Used: 2}, keys[1]: {Used: 1}, keys[3]: {Used: 9}}, startTime)
 	if !reflect.DeepEqual(got, keys[1:]) {
 		t.Errorf("opened %v", got)
+	}
+}
+
+// rated is a world whose limit ads has a rate, and one for each key.
+func rated(t *testing.T, needs string, l Limit, use map[LimitKey]Taken) *world {
+	w := worldWithLimits(t, "a", needs)
+	w.limits.Now = w.now
+	w.limits.Add(l)
+	for k, u := range use {
+		w.limits.AddKey(k, u)
+	}
+	return w
+}
+
+// A dispatch takes permits of the rates, which do not come back when the run ends. Without room the step waits; its lane is
+// closed if the rate is that of a key, and the admission says when there is room (I26).
+func TestRateIsTakenByDispatch(t *testing.T) {
+	second := Rate{Count: 1, Per: time.Second, Burst: 2}
+	l := Limit{Name: "ads", Max: Unbounded, PerKey: Unbounded, Rate: second, KeyRate: second}
+	all, key := LimitKey{Name: "ads"}, LimitKey{"ads", "x"}
+	w := rated(t, `[{"name":"ads","key":"x","amount":2}]`, l, nil)
+	w.limits.AddKey(key, Taken{})
+	run, c := w.tryClaim("a")
+	if run == nil {
+		t.Fatal("not dispatched, although the buckets are full")
+	}
+	full := Bucket{w.now.Add(2 * time.Second), time.Second}
+	if got, want := c.Buckets, []KeyBucket{{all, full}, {key, full}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("buckets %v, want %v", got, want)
+	}
+	if at, waits := w.limits.RoomAt("ads"); !waits || !at.Equal(w.now.Add(time.Second)) || w.limits.Room("ads") != 0 {
+		t.Errorf("room %d, at %v", w.limits.Room("ads"), at)
+	}
+
+	l.FullAt = startTime.Add(time.Hour) // more than the burst: it was lowered
+	w = rated(t, `[{"name":"ads"}]`, l, nil)
+	if run, _ = w.tryClaim("a"); run != nil {
+		t.Error("dispatched without room")
+	}
+	if at, waits := w.limits.RoomAt("ads"); !waits || !at.Equal(w.now.Add(time.Second)) {
+		t.Errorf("room at %v", at)
+	}
+
+	l.Bucket = Bucket{}
+	w = rated(t, `[{"name":"ads","key":"x"}]`, l, map[LimitKey]Taken{key: {Bucket: Bucket{FullAt: startTime.Add(time.Hour)}}})
+	if run, c = w.tryClaim("a"); run != nil {
+		t.Error("dispatched without room for the key")
+	}
+	if got := w.limits.Reopenings(); len(got) != 1 || got[0].Key != key || !got[0].At.Equal(w.now.Add(time.Second)) || len(c.CloseLanes) != 1 {
+		t.Errorf("reopenings %v", got)
+	}
+
+	// More than the burst is never let through, and holds back no other step.
+	w = rated(t, `[{"name":"ads","amount":3}]`, l, nil)
+	if run, _ = w.tryClaim("a"); run != nil || w.limits.Room("ads") != 2 {
+		t.Errorf("dispatched, or room %d", w.limits.Room("ads"))
+	}
+
+	// A key has bounds of its own, and what it has none for is that of all keys.
+	l.Rate, l.PerKey, l.Keys = Rate{}, 1, map[string]KeyBound{"x": {Max: 5}, "y": {Max: Unbounded, Rate: Rate{Count: 9, Per: time.Second, Burst: 9}}}
+	if x, y, z := l.ForKey("x"), l.ForKey("y"), l.ForKey("z"); x != (KeyBound{5, second}) || y.Max != 1 || y.Rate.Count != 9 || z != (KeyBound{1, second}) || l.ForKey("").Max != Unbounded {
+		t.Errorf("%+v, %+v, %+v", x, y, z)
+	}
+	w = rated(t, `[{"name":"ads","key":"x","amount":2}]`, l, map[LimitKey]Taken{key: {Used: 3}})
+	if run, _ = w.tryClaim("a"); run == nil {
+		t.Error("not dispatched, although the key may have 5")
+	}
+}
+
+// Rates are stored as they were set, and read again.
+func TestRatesTextIsReadAgain(t *testing.T) {
+	for _, set := range []perdure.LimitSettings{
+		{Max: new(1)}, {PerKey: &perdure.KeyLimit{Max: new(1)}},
+		{Rate: "5/s", Burst: 1}, {Max: new(0), Rate: "5/m", Burst: 7},
+		{Max: new(3), PerKey: &perdure.KeyLimit{Rate: "1/d", Burst: 1}, Keys: map[string]perdure.KeyLimit{"ä \"": {Max: new(0)}, "b": {Rate: "7/h", Burst: 2}}},
+		{Keys: map[string]perdure.KeyLimit{"b": {Max: new(1)}}},
+	} {
+		l, err := LimitOf("ads", set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := StoredLimit("ads", l.Max, l.PerKey, l.RatesText())
+		if !reflect.DeepEqual(got, l) || !reflect.DeepEqual(got.Settings(), set) {
+			t.Errorf("%+v is read as %+v from %q", l, got, l.RatesText())
+		}
 	}
 }

@@ -532,7 +532,7 @@ func TestRule10DeadlineStopsWhileParkedAgain(t *testing.T) {
 
 func TestRule11PermitsOfJobsAndAgentsAreReleased(t *testing.T) { // F029 F134 F135
 	w := submit(t, "a undo; b after a")
-	w.limits.Add(Limit{Name: JobLimit("order"), Max: 1, PerKey: Unbounded, Used: 1})
+	w.limits.Add(Limit{Name: JobLimit("order"), Max: 1, PerKey: Unbounded, Taken: Taken{Used: 1}})
 	w.cannotClaim("a")
 	w.limits.limits[JobLimit("order")].Used = 0
 	w.claim("a")
@@ -546,7 +546,7 @@ func TestRule11PermitsOfJobsAndAgentsAreReleased(t *testing.T) { // F029 F134 F1
 	w.undo()
 	w.cannotClaim("a") // needs a permit in either direction
 	w.limits.limits[JobLimit("order")].Max = 2
-	w.limits.Add(Limit{Name: AgentLimit("ag"), Max: 1, PerKey: Unbounded, Used: 1})
+	w.limits.Add(Limit{Name: AgentLimit("ag"), Max: 1, PerKey: Unbounded, Taken: Taken{Used: 1}})
 	w.cannotClaim("a")
 	w.limits.limits[AgentLimit("ag")].Used = 0
 	w.claim("a")

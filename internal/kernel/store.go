@@ -77,6 +77,10 @@ type Tx interface {
 	// steps. A key must not be repeated. OpenLanes returns the agents of these lanes. The caller has locked the limits,
 	// so that no other transaction closes a lane for them at the same time.
 	OpenLanes(keys []LimitKey, max int) (agents []string, err error)
+	// DeleteBuckets looks at the buckets after a key, in order and at most max, and deletes those that are full, because
+	// their FullAt is not after now. It leaves out those that other transactions have locked. It returns the last key that it
+	// looked at; none if it reached the end.
+	DeleteBuckets(after LimitKey, max int, now time.Time) (last LimitKey, err error)
 	// PutAgent sets the settings of an agent.
 	PutAgent(name string, settings perdure.AgentSettings) error
 	// CloseAlert closes an alert on behalf of an operator, and reports whether it was open. If it is already closed, nothing
@@ -114,12 +118,12 @@ type Locker interface {
 	LockJobs([]perdure.JobID) ([]*Job, error)
 	// TryLockJobs is LockJobs, but leaves out the rows that another transaction has locked.
 	TryLockJobs([]perdure.JobID) ([]*Job, error)
-	// LockLimits locks the rows of limits. For a limit with a bound on all its permits it counts them (Used); for others
-	// Used is 0.
+	// LockLimits locks the rows of limits, and reads the buckets of their rates. For a limit with a bound on all its
+	// permits it counts them (Used); for others Used is 0.
 	LockLimits(names []string) ([]Limit, error)
-	// KeyUse returns, for each key, the sum of the amounts of the permits that are held. A key may be given more than
-	// once. The caller has locked the limits of the keys.
-	KeyUse([]LimitKey) (map[LimitKey]int, error)
+	// KeyUse returns, for each key, the sum of the amounts of the permits that are held, and the bucket of its rate. A key may
+	// be given more than once. The caller has locked the limits of the keys.
+	KeyUse([]LimitKey) (map[LimitKey]Taken, error)
 	// LockRoles locks the rows of roles in the order of their names, and waits for locks that other transactions hold.
 	// It returns all of them: a role that never had a leader is returned without one.
 	LockRoles(names []string) ([]Role, error)
@@ -244,6 +248,8 @@ type Reader interface {
 	// LimitUse returns the sum of the amounts of the permits of a limit, or of one of its keys, and at most max of their
 	// holders. Both are empty if no permit is held.
 	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)
+	// Buckets returns the buckets of the rates of these limits, or of their keys. Those that are missing are full.
+	Buckets(context.Context, []LimitKey) (map[LimitKey]Bucket, error)
 	// ListLimits returns all limits in the order of their names, without counting their permits.
 	ListLimits(context.Context) ([]Limit, error)
 	// ListAgents returns the settings of all agents that have some.
@@ -312,6 +318,7 @@ type PollAnswer struct {
 	Next        time.Time // a time not later than the next at which a step is due, a run expires or a job is overdue; zero: never
 	Ready       []string  // those of the agents in the call that have a ready step, in order
 	LanesClosed bool      // at least one lane is closed
+	Buckets     bool      // there is a bucket of a rate
 }
 
 // UntilNext returns the time until Next; MaxDuration if there is none.

@@ -296,7 +296,7 @@ func (o *Outlook) warnOfLimits(p *Plan, f *Facts) {
 			}
 			ofStep = append(ofStep, use.Name)
 			all, ofKey := p.Steps[i].permitsOf(use.Name)
-			if l.Max != nil && all > *l.Max && *l.Max > 0 || l.PerKey != nil && ofKey > l.PerKey.Max && l.PerKey.Max > 0 {
+			if all > largest(l.Max, l.Rate) && l.Max != 0 || ofKey > largest(l.PerKey, l.KeyRate) && l.PerKey != 0 && len(l.Keys) == 0 {
 				if large[use.Name] == nil {
 					large[use.Name] = &excess{first: p.Steps[i].Name}
 				}

@@ -28,10 +28,10 @@ func facts() *kernel.Facts {
 	return &kernel.Facts{Now: now, Receivers: map[string]bool{"ops": true},
 		Seen:     map[string]time.Time{"a": now, "z": now.Add(-perdure.NotSeenFor), "gone": now.Add(-time.Hour), "busy": now.Add(-time.Hour)},
 		InFlight: map[string]int{"busy": 2},
-		Limits: map[string]perdure.LimitView{
-			"few":     {LimitSettings: perdure.LimitSettings{Max: new(2)}},
-			"stopped": {LimitSettings: perdure.LimitSettings{Max: new(0)}},
-			"keyed":   {LimitSettings: perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: 1}}},
+		Limits: map[string]kernel.LimitFacts{
+			"few":     {Limit: kernel.Limit{Max: 2, PerKey: kernel.Unbounded}},
+			"stopped": {Limit: kernel.Limit{Max: 0, PerKey: kernel.Unbounded}},
+			"keyed":   {Limit: kernel.Limit{Max: kernel.Unbounded, PerKey: 1}},
 		}}
 }
 

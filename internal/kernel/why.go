@@ -14,9 +14,9 @@ import (
 // Facts are facts that are not in the rows of a job, and that Why needs.
 type Facts struct {
 	Now    time.Time
-	Seen   map[string]time.Time         // by agent: when a holder last claimed runs of it
-	Limits map[string]perdure.LimitView // by name: the limits that exist
-	Keys   map[LimitKey]KeyUse          // for keys of limits with PerKey, as far as they are known
+	Seen   map[string]time.Time  // by agent: when a holder last claimed runs of it
+	Limits map[string]LimitFacts // by name: the limits that exist
+	Keys   map[LimitKey]KeyUse   // for keys of limits that bound keys, as far as they are known
 
 	Quarantined error // why the node that is asked does not touch the job; nil if it does
 
@@ -28,9 +28,15 @@ type Facts struct {
 	InFlight map[string]int // by agent: the runs in flight of agents that have no claim waiting; an agent that is not in it is not counted
 }
 
-// KeyUse is the use of one key of a limit: how many permits are held, and by which runs.
+// LimitFacts is a limit with what is taken of it, and the holders of its permits.
+type LimitFacts struct {
+	Limit
+	Holders []perdure.HolderView
+}
+
+// KeyUse is the use of one key of a limit: what is taken, and by which runs.
 type KeyUse struct {
-	Used    int
+	Taken
 	Holders []perdure.HolderView
 }
 
@@ -197,34 +203,42 @@ func otherAgents(name string, f *Facts) string {
 }
 
 // limitReason returns the limit that holds the step back; nil if none does. A limit of 0 takes precedence over one that
-// is full, because it holds the step back until an operator changes it.
+// is full, because it holds the step back until an operator changes it; and a full limit over a rate.
 func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 	needs := []Need{{LimitKey{Name: AgentLimit(s.Agent)}, 1}}
 	if !j.HasPermit {
 		needs = append(needs, Need{LimitKey{Name: JobLimit(j.Type)}, 1})
 	}
 	needs = append(needs, s.Needs.List()...)
+	check := func(n Need, b KeyBound, use KeyUse) {
+		key := ""
+		if n.Key != "" {
+			key = " for key " + n.Key
+		}
+		switch {
+		case b.Max != Unbounded && use.Used+n.Amount > b.Max && (r == nil || r.Max == nil || b.Max == 0 && *r.Max > 0):
+			r = &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: n.Name, Key: n.Key, Max: &b.Max, Used: use.Used, Holders: use.Holders,
+				Text: fullText(n, key, b.Max, use.Used, use.Holders)}
+		case r == nil && b.Rate.Bounds() && n.Amount > b.Rate.Burst:
+			r = &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: n.Name, Key: n.Key,
+				Text: fmt.Sprintf("needs %d of limit %s%s, which lets no more than %d through at once", n.Amount, n.Name, key, b.Rate.Burst)}
+		case r == nil && b.Rate.Bounds() && b.Rate.Room(use.Bucket, f.Now) < n.Amount:
+			at := b.Rate.RoomAt(use.Bucket, f.Now, n.Amount)
+			r = &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: n.Name, Key: n.Key, Until: at,
+				Text: fmt.Sprintf("limit %s%s lets %s through; the next in %s", n.Name, key, b.Rate, span(at.Sub(f.Now)))}
+		}
+	}
 	for _, n := range needs {
 		l, ok := f.Limits[n.Name]
 		if !ok {
 			continue
 		}
-		total := Need{LimitKey{Name: n.Name}, ofLimit(needs, n.Name)}
-		if l.Max != nil && l.Used+total.Amount > *l.Max && (r == nil || *l.Max == 0 && *r.Max > 0) {
-			r = fullReason(s, total, *l.Max, l.Used, l.Holders)
-			r.Text = fullText(total, "", *l.Max, l.Used, l.Holders)
-		}
-		if use, known := f.Keys[n.LimitKey]; known && l.PerKey != nil && use.Used+n.Amount > l.PerKey.Max && (r == nil || l.PerKey.Max == 0 && *r.Max > 0) {
-			r = fullReason(s, n, l.PerKey.Max, use.Used, use.Holders)
-			r.Key = n.Key
-			r.Text = fullText(n, " for key "+n.Key, l.PerKey.Max, use.Used, use.Holders)
+		check(Need{LimitKey{Name: n.Name}, ofLimit(needs, n.Name)}, KeyBound{l.Max, l.Rate}, KeyUse{l.Taken, l.Holders})
+		if use, known := f.Keys[n.LimitKey]; known {
+			check(n, l.ForKey(n.Key), use)
 		}
 	}
 	return r
-}
-
-func fullReason(s *Step, n Need, max, used int, holders []perdure.HolderView) *perdure.Reason {
-	return &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: n.Name, Max: &max, Used: used, Holders: holders}
 }
 
 func fullText(n Need, key string, max, used int, holders []perdure.HolderView) string {

@@ -11,7 +11,7 @@ import (
 
 // TestWhyGivesTheReason compares the reasons for steps that do not move, word for word.
 func TestWhyGivesTheReason(t *testing.T) { // F015
-	facts := Facts{Seen: map[string]time.Time{"ag": startTime}, Limits: map[string]perdure.LimitView{}}
+	facts := Facts{Seen: map[string]time.Time{"ag": startTime}, Limits: map[string]LimitFacts{}}
 	for _, c := range []struct {
 		definition string
 		play       func(w *world)
@@ -62,56 +62,56 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 			facts.InFlight = map[string]int{"ag": 3}
 		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(2)}, Used: 2, Holders: []perdure.HolderView{{Step: "x", Run: 3}, {}}}
+			facts.Limits["agent:ag"] = limitFacts(perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(2)}, Used: 2, Holders: []perdure.HolderView{{Step: "x", Run: 3}, {}}})
 		},
 			"a", perdure.WhyLimit, "limit agent:ag is full (2 of 2): held by job_00000000000000000000000000000000/x/3, …"},
 		{"a", func(w *world) {
-			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+			facts.Limits["job:order"] = limitFacts(perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}})
 		}, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
 		{"a", func(w *world) {
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+			facts.Limits["agent:ag"] = limitFacts(perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}})
 		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
 		{"a", func(w *world) { // a run that was in flight when the limit was set
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
+			facts.Limits["agent:ag"] = limitFacts(perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}})
 		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
 		{"a", func(w *world) {
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
-			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+			facts.Limits["agent:ag"] = limitFacts(perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1})
+			facts.Limits["job:order"] = limitFacts(perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}})
 		}, "a", perdure.WhyLimit, "stopped by limit job:order = 0"},
 		{"a", func(w *world) {
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}}
-			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
+			facts.Limits["agent:ag"] = limitFacts(perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(0)}})
+			facts.Limits["job:order"] = limitFacts(perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1})
 		}, "a", perdure.WhyLimit, "stopped by limit agent:ag = 0"},
 		{"a; b", func(w *world) {
-			facts.Limits["job:order"] = perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}}
+			facts.Limits["job:order"] = limitFacts(perdure.LimitView{Name: "job:order", LimitSettings: perdure.LimitSettings{Max: new(0)}})
 			w.claim("b")
 		}, "a", perdure.WhyAgentBusy,
 			"ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
 			w.setNeeds("a", `[{"name":"ads"}]`)
-			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
+			facts.Limits["ads"] = limitFacts(perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}})
 		}, "a", perdure.WhyLimit, "limit ads is full (1 of 1): held by job_00000000000000000000000000000000/x/3"},
 		{"a", func(w *world) {
 			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(2)
-			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{2, []perdure.HolderView{{Step: "x", Run: 3}}}
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Taken{Used: 2}, []perdure.HolderView{{Step: "x", Run: 3}}}
 		}, "a", perdure.WhyLimit, "limit ads for key acme is full (2 of 2): held by job_00000000000000000000000000000000/x/3"},
 		{"a", func(w *world) {
 			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(2)
-			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 1}
-			facts.Keys[LimitKey{"ads", "zeta"}] = KeyUse{Used: 2}
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Taken: Taken{Used: 1}}
+			facts.Keys[LimitKey{"ads", "zeta"}] = KeyUse{Taken: Taken{Used: 2}}
 		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
 			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(0)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
-			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
+			facts.Limits["agent:ag"] = limitFacts(perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1})
 		}, "a", perdure.WhyLimit, "stopped by limit ads for key acme = 0"},
 		{"a", func(w *world) {
 			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":3}]`)
 			facts.Limits["ads"] = perKey(4)
-			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 2}
+			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Taken: Taken{Used: 2}}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, of which 2 of 4 are held"},
 		{"a", func(w *world) {
 			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":3}]`)
@@ -120,7 +120,7 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, which has 2"},
 		{"a", func(w *world) {
 			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":2},{"name":"ads","key":"zeta"}]`)
-			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(2)}}
+			facts.Limits["ads"] = limitFacts(perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(2)}})
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads, which has 2"},
 		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "retry in 10s, after 1 failure, last: it broke"},
 		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "retry in 10s, last: it broke"},
@@ -148,7 +148,7 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		{"within 5s; a", func(w *world) { w.wait(5 * time.Second) }, "a", perdure.WhyParked,
 			"parked: the job's completeWithin has passed; try: resume, skip, settle, or undo the job"},
 	} {
-		facts = Facts{Seen: map[string]time.Time{"ag": startTime}, Limits: map[string]perdure.LimitView{}, Keys: map[LimitKey]KeyUse{}}
+		facts = Facts{Seen: map[string]time.Time{"ag": startTime}, Limits: map[string]LimitFacts{}, Keys: map[LimitKey]KeyUse{}}
 		w := submit(t, c.definition)
 		c.play(w)
 		facts.Now = w.now
@@ -159,8 +159,17 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 	}
 }
 
-func perKey(max int) perdure.LimitView {
-	return perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: max}}}
+func perKey(max int) LimitFacts {
+	return limitFacts(perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &max}}})
+}
+
+func limitFacts(v perdure.LimitView) LimitFacts {
+	l, err := LimitOf(v.Name, v.LimitSettings)
+	if err != nil {
+		panic(err)
+	}
+	l.Used = v.Used
+	return LimitFacts{l, v.Holders}
 }
 
 // setNeeds sets the permits that a step needs, in the form of its row.

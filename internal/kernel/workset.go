@@ -37,10 +37,11 @@ type Workset struct {
 	order        []*entry
 	lastLookup   int // index in order: the job that entry returned last
 	alloc        slabs
-	actUnneeded  bool       // the latest act found nothing to do
-	newlyReady   []StepRef  // steps made ready since the last call of NewlyReady
-	runEnds      []RunEnd   // runs ended since the last call of EndedRuns
-	releasedKeys []LimitKey // keys of permits released since the last call of ReleasedKeys
+	actUnneeded  bool                // the latest act found nothing to do
+	newlyReady   []StepRef           // steps made ready since the last call of NewlyReady
+	runEnds      []RunEnd            // runs ended since the last call of EndedRuns
+	buckets      map[LimitKey]Bucket // buckets of rates that have changed since the last call of Changes
+	releasedKeys []LimitKey          // keys of permits released since the last call of ReleasedKeys
 	changes      Changes
 
 	agenda    []task
@@ -518,6 +519,10 @@ func (w *Workset) FinalChanges() *Changes { return w.collect(false) }
 func (w *Workset) collect(more bool) *Changes {
 	c := w.changes
 	w.changes = Changes{}
+	for _, k := range slices.SortedFunc(maps.Keys(w.buckets), LimitKey.Compare) {
+		c.Buckets = append(c.Buckets, KeyBucket{k, w.buckets[k]})
+	}
+	clear(w.buckets)
 	for _, e := range w.order {
 		if e.loaded == nil {
 			w.collectNew(e, &c, more)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
@@ -13,12 +14,17 @@ import (
 )
 
 type limitBody struct {
-	Max    *int          `json:"max,omitempty" minimum:"0" maximum:"1000000000" doc:"How many permits may be held at once; 0: none. Missing: no bound on all of them"`
-	PerKey *keyLimitBody `json:"perKey,omitempty" doc:"The bound of each key. Missing: none"`
+	Max    *int                    `json:"max,omitempty" minimum:"0" maximum:"1000000000" doc:"How many permits may be held at once; 0: none. Missing: no bound on all of them"`
+	Rate   string                  `json:"rate,omitempty" doc:"How many permits may be taken in a time, whether they are given back or not: N/s, N/m, N/h or N/d, N from 1 to 100000. Missing: no bound"`
+	Burst  int                     `json:"burst,omitempty" minimum:"1" maximum:"100000" doc:"How many permits the rate lets through at once after a pause. Missing: what comes in a tenth of a second, and at least 1"`
+	PerKey *keyLimitBody           `json:"perKey,omitempty" doc:"The bounds of each key: max, rate, or both. Missing: none"`
+	Keys   map[string]keyLimitBody `json:"keys,omitempty" doc:"The bounds of single keys, at most 1,000: what is given here replaces that of perKey"`
 }
 
 type keyLimitBody struct {
-	Max int `json:"max" minimum:"0" maximum:"1000000000" doc:"How many permits of one key may be held at once; 0: none"`
+	Max   *int   `json:"max,omitempty" minimum:"0" maximum:"1000000000" doc:"How many permits of one key may be held at once; 0: none"`
+	Rate  string `json:"rate,omitempty" doc:"How many permits of one key may be taken in a time, such as 5/s"`
+	Burst int    `json:"burst,omitempty" minimum:"1" maximum:"100000" doc:"As burst of the limit"`
 }
 
 type agentBody struct {
@@ -48,7 +54,7 @@ func (a *api) operationRoutes() []route {
 		{
 			method: http.MethodPut, path: name, id: "putLimit", tag: "operations", do: (*call).putLimit,
 			summary: "Set a limit",
-			doc:     "job:TYPE bounds the jobs of a type, agent:NAME the runs of an agent, and any other name the runs of the steps that name it in `limits`. max, perKey, or both must be given; what is missing is no bound. It takes effect at once; runs that hold permits keep them.",
+			doc:     "job:TYPE bounds the jobs of a type, agent:NAME the runs of an agent, and any other name the runs of the steps that name it in `limits`. At least one bound must be given; what is missing is no bound. It takes effect at once; runs that hold permits keep them.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[limitBody](), example: maxExample},
 			results:  []result{{status: http.StatusOK, doc: "The limit", of: limit, example: limitExample}},
 			problems: []int{http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
@@ -206,48 +212,119 @@ func (c *call) putLimit() error {
 }
 
 func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSettings) {
-	root, present := doc.root(), false
+	root := doc.root()
+	var all perdure.KeyLimit
+	ofKeys := false
 	for name, field := range root.fields() {
 		switch name := string(name); {
-		case name == "max":
-			if present = present || !field.null(); !field.null() {
-				settings.Max = new(int(field.integer(0, perdure.MaxLimit)))
-			}
+		case readBound(name, field, &all):
 		case name == "perKey" && kind == kernel.LimitNamed:
-			if field.null() {
-				continue
+			if !field.null() {
+				settings.PerKey, ofKeys = new(readKeyLimit(field)), true
 			}
-			present = true
-			settings.PerKey = &perdure.KeyLimit{}
-			given := false
-			for name, field := range field.fields() {
-				if string(name) != "max" {
-					field.unknown("max")
-					continue
-				}
-				given = !field.null()
-				settings.PerKey.Max = int(field.integer(0, perdure.MaxLimit))
+		case name == "keys" && kind == kernel.LimitNamed:
+			if !field.null() {
+				settings.Keys = readKeys(field)
+				ofKeys = ofKeys || len(settings.Keys) > 0
 			}
-			field.need("max", given)
 		case kind == kernel.LimitNamed:
-			field.unknown("max", "perKey")
+			field.unknown("max", "rate", "burst", "perKey", "keys")
 		default:
-			field.unknown("max")
+			field.unknown("max", "rate", "burst")
 		}
 	}
-	if kind == kernel.LimitNamed && !present && len(doc.faults) == 0 {
-		root.faultAt(root.child("max"), "give max, perKey, or both", "is required where there is no perKey")
+	checkRate(root, all)
+	if all == (perdure.KeyLimit{}) && !ofKeys && len(doc.faults) == 0 {
+		hint := "give max, rate, or both"
+		if kind == kernel.LimitNamed {
+			hint = "give max, rate, perKey or keys"
+		}
+		root.faultAt(root.child("max"), hint, "is required where there is no other bound")
 	}
-	root.need("max", present)
+	settings.Max, settings.Rate, settings.Burst = all.Max, all.Rate, all.Burst
 	return settings
 }
 
-func limitAttrs(settings perdure.LimitSettings) (attrs []any) {
-	if settings.Max != nil {
-		attrs = append(attrs, "max", *settings.Max)
+// readKeyLimit reads the bounds of keys.
+func readKeyLimit(v value) (set perdure.KeyLimit) {
+	for name, field := range v.fields() {
+		if !readBound(string(name), field, &set) {
+			field.unknown("max", "rate", "burst")
+		}
 	}
+	if checkRate(v, set); set == (perdure.KeyLimit{}) {
+		v.faultAt(v.child("max"), "give max, rate, or both", "is required where there is no rate")
+	}
+	return set
+}
+
+// readKeys reads the bounds of single keys.
+func readKeys(v value) map[string]perdure.KeyLimit {
+	keys := map[string]perdure.KeyLimit{}
+	for name, field := range v.fields() {
+		key := string(name)
+		if err := kernel.CheckLimitKey(key); err != nil {
+			field.fault("the key %s", err)
+			continue
+		}
+		if keys[key] = readKeyLimit(field); len(keys) > perdure.MaxLimitKeys {
+			v.fault("has more than %d keys", perdure.MaxLimitKeys)
+			break
+		}
+	}
+	return keys
+}
+
+// readBound reads a field of a bound; ok is false if it is another field.
+func readBound(name string, field value, set *perdure.KeyLimit) (ok bool) {
+	switch name {
+	case "max":
+		if !field.null() {
+			set.Max = new(int(field.integer(0, perdure.MaxLimit)))
+		}
+	case "rate":
+		if !field.null() {
+			set.Rate = field.string()
+		}
+	case "burst":
+		if !field.null() {
+			set.Burst = int(field.integer(1, kernel.MaxBurst))
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// checkRate checks the rate and burst of a bound.
+func checkRate(v value, set perdure.KeyLimit) {
+	if set.Rate == "" {
+		if set.Burst != 0 {
+			v.faultAt(v.child("rate"), "give a rate such as 5/s, or leave out burst", "is required where there is a burst")
+		}
+		return
+	}
+	if _, err := kernel.ParseRate(set.Rate, set.Burst); err != nil {
+		field, wrong, _ := strings.Cut(err.Error(), " ")
+		v.faultAt(v.child(field), "", "%s", wrong)
+	}
+}
+
+func limitAttrs(settings perdure.LimitSettings) (attrs []any) {
+	add := func(prefix string, set perdure.KeyLimit) {
+		if set.Max != nil {
+			attrs = append(attrs, prefix+"max", *set.Max)
+		}
+		if set.Rate != "" {
+			attrs = append(attrs, prefix+"rate", set.Rate)
+		}
+	}
+	add("", perdure.KeyLimit{Max: settings.Max, Rate: settings.Rate})
 	if settings.PerKey != nil {
-		attrs = append(attrs, "perKey", settings.PerKey.Max)
+		add("perKey.", *settings.PerKey)
+	}
+	if len(settings.Keys) > 0 {
+		attrs = append(attrs, "keys", len(settings.Keys))
 	}
 	return attrs
 }

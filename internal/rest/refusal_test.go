@@ -162,7 +162,18 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"PUT /v1/limits/ads", `{"perKey":{}}`, 422, invalid, "/perKey/max", nil},
 		{"PUT /v1/limits/ads", `{"perKey":{"max":-1}}`, 422, invalid, "/perKey/max", nil},
 		{"PUT /v1/limits/ads", `{"perKey":2}`, 422, invalid, "/perKey", nil},
-		{"PUT /v1/limits/ads", `{"perKey":{"max":1,"rate":"1/s"}}`, 422, invalid, "/perKey/rate", nil},
+		{"PUT /v1/limits/ads", `{"perKey":{"max":1,"window":"1s"}}`, 422, invalid, "/perKey/window", nil},
+		{"PUT /v1/limits/ads", `{"rate":"5"}`, 422, invalid, "/rate", nil},
+		{"PUT /v1/limits/ads", `{"rate":5}`, 422, invalid, "/rate", nil},
+		{"PUT /v1/limits/ads", `{"max":1,"burst":5}`, 422, invalid, "/rate", nil},
+		{"PUT /v1/limits/ads", `{"rate":"1/d","burst":1000}`, 422, invalid, "/burst", nil},
+		{"PUT /v1/limits/ads", `{"rate":"5/s","burst":0}`, 422, invalid, "/burst", nil},
+		{"PUT /v1/limits/ads", `{"perKey":{"rate":"0/s"}}`, 422, invalid, "/perKey/rate", nil},
+		{"PUT /v1/limits/ads", `{"keys":{"a":{}}}`, 422, invalid, "/keys/a/max", nil},
+		{"PUT /v1/limits/ads", `{"keys":{"a":{"max":-1}}}`, 422, invalid, "/keys/a/max", nil},
+		{"PUT /v1/limits/ads", `{"keys":{"":{"max":1}}}`, 422, invalid, "/keys/", nil},
+		{"PUT /v1/limits/ads", `{"keys":{}}`, 422, invalid, "/max", nil},
+		{"PUT /v1/limits/job:a", `{"keys":{"a":{"max":1}}}`, 422, invalid, "/keys", nil},
 		{"PUT /v1/limits/job:", `{"max":1}`, 400, invalid, "/path/name", nil},
 		{"PUT /v1/limits/step:a", `{"max":1}`, 400, invalid, "/path/name", nil},
 		{"POST /v1/alerts/x/close", "", 400, invalid, "/path/id", nil},
@@ -376,9 +387,9 @@ func TestFaultsHavePlaces(t *testing.T) {
 // The text of a refusal names the field as a path, then what is wrong: max: is required.
 func TestRefusalNamesTheFieldFirst(t *testing.T) {
 	for _, test := range []struct{ call, body, want string }{
-		{"PUT /v1/limits/job:a", `{}`, "max: is required"},
-		{"PUT /v1/limits/ads", `{}`, "max: is required where there is no perKey"},
-		{"PUT /v1/limits/ads", `{"perKey":{}}`, "perKey.max: is required"},
+		{"PUT /v1/limits/job:a", `{}`, "max: is required where there is no other bound"},
+		{"PUT /v1/limits/ads", `{}`, "max: is required where there is no other bound"},
+		{"PUT /v1/limits/ads", `{"perKey":{}}`, "perKey.max: is required where there is no rate"},
 		{settleCall, `{}`, "as: is required"},
 	} {
 		if p := problemIn(t, exchange(handler(resttest.Full()), test.call, test.body)); p.Detail != test.want {

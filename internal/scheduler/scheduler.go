@@ -108,9 +108,13 @@ type Scheduler struct {
 	previews  env.Lock // held by the preview in progress
 	ended     bool     // Run has returned; guarded by previews
 
+	room chan struct{} // receives when a rate has room, see openRated
+
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
 	laneKeyAfter atomic.Pointer[kernel.LimitKey] // the key at which the latest scan of closed lanes ended; nil if it reached the end
+
+	bucketAfter atomic.Pointer[kernel.LimitKey] // the key at which the latest scan of buckets ended; nil if it reached the end
 
 	scannedAllAt atomic.Int64 // when a due scan last included all steps behind postponed conditions, in Unix nanoseconds
 	quarantined  sync.Map     // JobID → error: jobs that cannot be read, or on which the rules panic
@@ -157,15 +161,23 @@ func New(cfg Config) *Scheduler {
 	if cfg.NewID == nil {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
-	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
+	s := &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
 		queue: dispatch.NewQueue(cfg.Env, cfg.HoldMinPace, cfg.SingleWriter), hub: newHub(), seen: newHoldersSeen(cfg.Env), health: newHealth(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
-		renderers: newRenderers(cfg.Env), previews: env.NewLock()}
+		renderers: newRenderers(cfg.Env), previews: env.NewLock(), room: make(chan struct{}, 1)}
+	s.queue.OnRoom = func() {
+		select {
+		case s.room <- struct{}{}:
+		default: // one is enough
+		}
+	}
+	return s
 }
 
 // Run carries out requests until ctx ends. Then it refuses the queued ones and returns.
 func (s *Scheduler) Run(ctx context.Context) {
 	workers := slices.Repeat([]func(){func() { s.write(ctx) }}, s.cfg.Writers)
+	workers = append(workers, func() { s.openRated(ctx) })
 	workers = append(workers, slices.Repeat([]func(){func() { s.repeatAsides(ctx) }}, repeaters)...)
 	workers = append(workers, slices.Repeat([]func(){func() { s.render(ctx) }}, s.cfg.Renderers)...)
 	wait := env.Start(s.env, workers...)

@@ -482,7 +482,7 @@ func TestFreedPermitServesWaitingClaim(t *testing.T) {
 			{"job:t0", perdure.LimitSettings{Max: new(1)}},
 			{"agent:a1", perdure.LimitSettings{Max: new(1)}},
 			{"l2", perdure.LimitSettings{Max: new(1)}},
-			{"l3", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: 1}}},
+			{"l3", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: new(1)}}},
 		} {
 			if err := d.PutLimit(t.Context(), c.limit, c.settings); err != nil {
 				t.Fatal(err)

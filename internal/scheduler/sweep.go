@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/dispatch"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/protocol"
 )
@@ -117,11 +119,15 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		used, err := tx.KeyUse(keys)
+		taken, err := tx.KeyUse(keys)
 		if err != nil {
 			return err
 		}
-		if keys = kernel.KeysWithRoom(keys, limits, used); len(keys) == 0 {
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		if keys = kernel.KeysWithRoom(keys, limits, taken, now); len(keys) == 0 {
 			return nil
 		}
 		if leads {
@@ -138,6 +144,42 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 	if err == nil {
 		s.laneKeyAfter.Store(&next)
 		s.queue.Wake(agents)
+	}
+	return err
+}
+
+// openRated opens lanes that this node has closed, each time that a rate has room and no claim waits here: claims may wait
+// at other nodes. If that fails, the supervisor opens the lanes.
+func (s *Scheduler) openRated(ctx context.Context) {
+	for s.env.Wait(ctx, env.Forever, s.room) == env.Got {
+		if err := s.SweepLanes(ctx); err != nil {
+			s.log.Debug("lanes not opened", "err", err)
+		}
+	}
+}
+
+// maxBuckets bounds how many buckets one transaction looks at.
+const maxBuckets = 10_000
+
+// SweepBuckets deletes buckets of rates that are full. It looks at some buckets in each call, and continues there in the
+// next one.
+func (s *Scheduler) SweepBuckets(ctx context.Context) error {
+	var next kernel.LimitKey
+	err := s.update(ctx, func(tx kernel.Tx) (err error) {
+		if m, leads := kernel.LeadershipOf(ctx); leads {
+			if err := m.Admit(tx); err != nil {
+				return err
+			}
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		next, err = tx.DeleteBuckets(*cmp.Or(s.bucketAfter.Load(), &kernel.LimitKey{}), maxBuckets, now)
+		return err
+	})
+	if err == nil {
+		s.bucketAfter.Store(&next)
 	}
 	return err
 }

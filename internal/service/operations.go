@@ -109,13 +109,42 @@ func (svc *Service) limitViews(ctx context.Context, limits []kernel.Limit) (view
 }
 
 func (svc *Service) limitView(ctx context.Context, l kernel.Limit) (perdure.LimitView, error) {
-	v := perdure.LimitView{Name: l.Name, LimitSettings: l.Settings()}
-	used, holders, err := svc.Store.LimitUse(ctx, kernel.LimitKey{Name: l.Name}, perdure.MaxHoldersShown)
+	f, err := svc.limitFacts(ctx, l)
+	if err != nil {
+		return perdure.LimitView{}, err
+	}
+	v := perdure.LimitView{Name: l.Name, LimitSettings: l.Settings(), Used: f.Used, Holders: f.Holders}
+	if !l.Rate.Bounds() {
+		return v, nil
+	}
+	now, err := svc.Store.Now(ctx)
 	if err != nil {
 		return v, Unreachable(err)
 	}
-	v.Used, v.Holders = used, holderViews(holders)
+	if at := l.Rate.RoomAt(f.Bucket, now, 1); at.After(now) {
+		v.RoomAt = at
+	}
 	return v, nil
+}
+
+// limitFacts reads what is taken of a limit, and some holders of its permits.
+func (svc *Service) limitFacts(ctx context.Context, l kernel.Limit) (f kernel.LimitFacts, err error) {
+	k := kernel.LimitKey{Name: l.Name}
+	used, holders, err := svc.Store.LimitUse(ctx, k, perdure.MaxHoldersShown)
+	if err != nil {
+		return f, Unreachable(err)
+	}
+	f = kernel.LimitFacts{Limit: l, Holders: holderViews(holders)}
+	f.Used = used
+	if !l.Rate.Bounds() {
+		return f, nil
+	}
+	full, err := svc.Store.Buckets(ctx, []kernel.LimitKey{k})
+	if err != nil {
+		return f, Unreachable(err)
+	}
+	f.Bucket = full[k]
+	return f, nil
 }
 
 func holderViews(holders []kernel.LimitHolder) []perdure.HolderView {

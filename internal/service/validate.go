@@ -55,13 +55,13 @@ func (svc *Service) foresee(ctx context.Context, plan *kernel.Plan) (operate.Pla
 	if err != nil {
 		return operate.Plan{}, Unreachable(err)
 	}
-	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, InFlight: map[string]int{}}
+	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]kernel.LimitFacts{}, InFlight: map[string]int{}}
 	limits, err := svc.Store.ListLimits(ctx)
 	if err != nil {
 		return operate.Plan{}, Unreachable(err)
 	}
 	for _, l := range limits {
-		f.Limits[l.Name] = perdure.LimitView{Name: l.Name, LimitSettings: l.Settings()}
+		f.Limits[l.Name] = kernel.LimitFacts{Limit: l}
 	}
 	if len(plan.Definition.Notify) > 0 {
 		receivers, err := svc.Store.Receivers(ctx)
@@ -117,8 +117,12 @@ func shownPlan(plan *kernel.Plan, f *kernel.Facts, o *kernel.Outlook) operate.Pl
 	p := operate.Plan{Steps: len(plan.Steps), LongestPath: operate.LongestPath{Steps: o.PathSteps, Time: perdure.Duration(o.PathTime)},
 		Limits: []operate.PlanLimit{}, Warnings: make([]operate.Warning, len(o.Warnings)), WarningsLeftOut: o.LeftOut}
 	for _, l := range firstOf(o.Limits, operate.MaxPlanLimits, &p.LimitsLeftOut) {
-		set := f.Limits[l.Name]
-		p.Limits = append(p.Limits, operate.PlanLimit{Name: l.Name, Steps: l.Steps, Amount: l.Amount, Max: set.Max, PerKey: set.PerKey})
+		shown := operate.PlanLimit{Name: l.Name, Steps: l.Steps, Amount: l.Amount}
+		if of, set := f.Limits[l.Name]; set {
+			settings := of.Settings()
+			shown.Max, shown.Rate, shown.PerKey = settings.Max, settings.Rate, settings.PerKey
+		}
+		p.Limits = append(p.Limits, shown)
 	}
 	for i, w := range o.Warnings {
 		p.Warnings[i] = operate.Warning{Kind: string(w.Kind), Step: w.Step, Text: w.Text}

@@ -130,7 +130,7 @@ func (r *recent) fill(ctx context.Context, svc *Service, f *kernel.Facts) error 
 	}
 	defer r.lock.Release()
 	if now := svc.Env.Now(); r.at.IsZero() || now.Sub(r.at) > recentFor {
-		fresh := kernel.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
+		fresh := kernel.Facts{Now: f.Now, Seen: map[string]time.Time{}, Limits: map[string]kernel.LimitFacts{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
 		if err := svc.seen(ctx, &fresh); err != nil {
 			return err
 		}
@@ -138,12 +138,10 @@ func (r *recent) fill(ctx context.Context, svc *Service, f *kernel.Facts) error 
 		if err != nil {
 			return Unreachable(err)
 		}
-		views, err := svc.limitViews(ctx, limits)
-		if err != nil {
-			return err
-		}
-		for _, l := range views {
-			fresh.Limits[l.Name] = l
+		for _, l := range limits {
+			if fresh.Limits[l.Name], err = svc.limitFacts(ctx, l); err != nil {
+				return err
+			}
 		}
 		r.f, r.at = fresh, now
 	}
@@ -638,7 +636,7 @@ func explain(v *perdure.StepView, why *perdure.Reason) {
 
 // facts reads the data on which the reasons of a job's ready steps depend.
 func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
-	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{},
+	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]kernel.LimitFacts{}, Keys: map[kernel.LimitKey]kernel.KeyUse{},
 		Quarantined: svc.Scheduler.Quarantined(j.ID)}
 	needed, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
 	for _, s := range steps {
@@ -673,21 +671,44 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 		if !needed[l.Name] {
 			continue
 		}
-		if f.Limits[l.Name], err = svc.limitView(ctx, l); err != nil {
+		if f.Limits[l.Name], err = svc.limitFacts(ctx, l); err != nil {
 			return nil, err
 		}
 		for k := range keys {
-			if k.Name != l.Name || l.PerKey == kernel.Unbounded {
+			if k.Name != l.Name || !l.BoundsKeys() {
 				continue
 			}
 			used, holders, err := svc.Store.LimitUse(ctx, k, perdure.MaxHoldersShown)
 			if err != nil {
 				return nil, Unreachable(err)
 			}
-			f.Keys[k] = kernel.KeyUse{Used: used, Holders: holderViews(holders)}
+			f.Keys[k] = kernel.KeyUse{Taken: kernel.Taken{Used: used}, Holders: holderViews(holders)}
 		}
 	}
-	return f, nil
+	return f, svc.buckets(ctx, f)
+}
+
+// buckets reads the buckets of the rates of keys.
+func (svc *Service) buckets(ctx context.Context, f *kernel.Facts) error {
+	var rated []kernel.LimitKey
+	for k := range f.Keys {
+		if l := f.Limits[k.Name]; l.ForKey(k.Key).Rate.Bounds() {
+			rated = append(rated, k)
+		}
+	}
+	if len(rated) == 0 {
+		return nil
+	}
+	full, err := svc.Store.Buckets(ctx, rated)
+	if err != nil {
+		return Unreachable(err)
+	}
+	for _, k := range rated {
+		use := f.Keys[k]
+		use.Bucket = full[k]
+		f.Keys[k] = use
+	}
+	return nil
 }
 
 // maxReasonKeys bounds the keys of limits that the view of one job reads. Further steps show that they wait for their

@@ -131,7 +131,7 @@ func (w *world) limitFits(l kernel.Limit, n kernel.Need, needs []kernel.Need) bo
 			used += other.Amount
 		}
 	}
-	if err != nil || l.Max != kernel.Unbounded && used > l.Max {
+	if err != nil || l.Max != kernel.Unbounded && used > l.Max || l.Rate.Bounds() || l.KeyRate.Bounds() { // a rate may have no room now
 		return false
 	}
 	if n.Key == "" || l.PerKey == kernel.Unbounded {

@@ -25,6 +25,7 @@ type book struct {
 	without          map[passing]bool
 	held             map[string][]kernel.LimitHolder // by limit
 	limits           map[string]kernel.Limit
+	rated            map[rateKey][]ratedRun            // runs that took permits of rates, in the order of their transactions
 	posted           map[perdure.JobID]*posting        // submissions in committed transactions
 	sent             map[[32]byte]int                  // submissions that arrived at a node, by hash
 	made             map[[32]byte]int                  // jobs
@@ -79,7 +80,7 @@ type keyed struct {
 func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*submitted{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		reportedOutcomes: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
-		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, commits: map[perdure.JobID]int{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
+		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, rated: map[rateKey][]ratedRun{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, commits: map[perdure.JobID]int{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
 		dispatched: map[perdure.JobID][]dispatchedRun{}, values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}, bulk: map[string]*bulkBook{}}
 }
 

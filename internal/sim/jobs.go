@@ -164,6 +164,10 @@ func drawLimits(r *rand.Rand) (uses []any) {
 		if r.IntN(2) == 0 {
 			uses = append(uses, map[string]any{"name": mixedLimit})
 		}
+	case 3:
+		if r.IntN(2) == 0 {
+			uses = append(uses, map[string]any{"name": ratedLimit, "key": "${input.n % 2}", "amount": 1 + r.IntN(maxAmount)})
+		}
 	}
 	return uses
 }

@@ -200,6 +200,9 @@ func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, duration map[perdure
 // hadRoomFor reports this for one limit that the step names. Permits that later steps have acquired count as free. A
 // step that needs more permits, and waits for them, lets no other step pass.
 func (w *world) hadRoomFor(l kernel.Limit, n kernel.Need, s *kernel.Step, out []*kernel.Step, queuedLater func(*kernel.Step) bool) bool {
+	if l.Rate.Bounds() { // it may have had none
+		return false
+	}
 	used, ofKey := 0, 0
 	for _, h := range w.book.held[n.Name] {
 		used += h.Amount

@@ -25,6 +25,7 @@ type recordedRun struct {
 
 func (w *world) noteDispatch(s *kernel.Step) {
 	w.book.dispatched[s.Job] = append(w.book.dispatched[s.Job], dispatchedRun{handle{s.Job, s.Name, s.Run}, recordedRun{s.StartedAt, s.Direction, s.Turn}})
+	w.checkRates(s)
 }
 
 // auditRuns compares the recorded runs of a job with those that were dispatched.

@@ -130,12 +130,21 @@ func (tx countless) LockLimits(names []string) ([]kernel.Limit, error) {
 // keyless counts no permits of keys.
 type keyless struct{ kernel.Tx }
 
-func (tx keyless) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
-	used := map[kernel.LimitKey]int{}
-	for _, k := range keys {
-		used[k] = 0
+func (tx keyless) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, error) {
+	taken, err := tx.Tx.KeyUse(keys)
+	for k, t := range taken {
+		taken[k] = kernel.Taken{Bucket: t.Bucket}
 	}
-	return used, nil
+	return taken, err
+}
+
+// bucketless keeps no buckets of rates.
+type bucketless struct{ kernel.Tx }
+
+func (tx bucketless) Save(c *kernel.Changes) error {
+	without := *c
+	without.Buckets = nil
+	return tx.Tx.Save(&without)
 }
 
 // shut opens no lane.
@@ -236,6 +245,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"reservations are not kept", "G6", func(tx kernel.Tx) kernel.Tx { return forgetsReservations{tx} }},
 		{"permits are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return countless{tx} }},
 		{"permits of keys are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return keyless{tx} }},
+		{"buckets are not kept", "I26", func(tx kernel.Tx) kernel.Tx { return bucketless{tx} }},
 		{"lanes are not opened", "L", func(tx kernel.Tx) kernel.Tx { return shut{tx} }},
 		{"nothing expires", "L", func(tx kernel.Tx) kernel.Tx { return timeless{tx} }},
 		{"run numbers come again", "", func(tx kernel.Tx) kernel.Tx { return forgetful{tx} }},

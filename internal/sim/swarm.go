@@ -72,12 +72,14 @@ var (
 	actKinds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie heartbeat", "other body", "bulk", "bulk"}
 )
 
-// limitNames are the limits that may be defined. Steps name the last two, of which the first bounds only single keys.
-var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1", keyedLimit, mixedLimit}
+// limitNames are the limits that may be defined. Steps name the last three: one bounds only single keys, and one bounds how
+// many runs begin in a time.
+var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1", keyedLimit, mixedLimit, ratedLimit}
 
 const (
 	keyedLimit = "ads"
 	mixedLimit = "mail"
+	ratedLimit = "sms"
 )
 
 // maxAmount is how many permits of one limit a step needs at most.
@@ -85,19 +87,27 @@ const maxAmount = 2
 
 // sizeOf returns the size with which a limit was defined.
 func sizeOf(l kernel.Limit) int {
+	if l.Rate.Bounds() {
+		return l.Rate.Count / ratePerSize
+	}
 	if l.PerKey != kernel.Unbounded {
 		return l.PerKey
 	}
 	return l.Max
 }
 
+// ratePerSize is how many permits of the limit with a rate are taken in a second, for a size of 1.
+const ratePerSize = 3
+
 // limitSettings returns the bounds of a limit of a size.
 func limitSettings(name string, size int) perdure.LimitSettings {
-	switch name {
-	case keyedLimit:
-		return perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: size}}
-	case mixedLimit:
-		return perdure.LimitSettings{Max: new(2 * size), PerKey: &perdure.KeyLimit{Max: size}}
+	switch {
+	case name == ratedLimit && size > 0:
+		return perdure.LimitSettings{Rate: fmt.Sprintf("%d/s", ratePerSize*size), Burst: max(size, maxAmount), PerKey: &perdure.KeyLimit{Rate: fmt.Sprintf("%d/s", 2*size), Burst: maxAmount}}
+	case name == keyedLimit:
+		return perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &size}}
+	case name == mixedLimit:
+		return perdure.LimitSettings{Max: new(2 * size), PerKey: &perdure.KeyLimit{Max: &size}}
 	}
 	return perdure.LimitSettings{Max: new(size)}
 }

@@ -36,6 +36,7 @@ type Store interface {
 	ListLimits(context.Context) ([]kernel.Limit, error)
 	ListHosts(ctx context.Context, after string, max int) ([]kernel.Host, error)
 	LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (int, []kernel.LimitHolder, error)
+	Buckets(context.Context, []kernel.LimitKey) (map[kernel.LimitKey]kernel.Bucket, error)
 	Update(context.Context, func(kernel.Tx) error) error
 }
 
@@ -231,7 +232,25 @@ func (l *Leader) limits(ctx context.Context, c *kernel.Census) (found []kernel.L
 		}
 	}
 	slices.SortFunc(found, byName)
-	return found, leftOut, nil
+	return found, leftOut, l.readBuckets(ctx, found)
+}
+
+// readBuckets reads the buckets of the rates of limits.
+func (l *Leader) readBuckets(ctx context.Context, limits []kernel.Limit) error {
+	var rated []kernel.LimitKey
+	for _, limit := range limits {
+		if limit.Rate.Bounds() {
+			rated = append(rated, kernel.LimitKey{Name: limit.Name})
+		}
+	}
+	if len(rated) == 0 {
+		return nil
+	}
+	full, err := l.cfg.Store.Buckets(ctx, rated)
+	for i := range limits {
+		limits[i].Bucket = full[kernel.LimitKey{Name: limits[i].Name}]
+	}
+	return err
 }
 
 // concerns reports whether a limit on an agent or a type of jobs may hold back a step that was counted.
@@ -504,8 +523,9 @@ func (f *facts) reasons(s *operate.Stats) {
 		if i := slices.IndexFunc(f.limits, func(l kernel.Limit) bool { return l.Name == name }); i >= 0 {
 			settings := f.limits[i].Settings()
 			r.Used, r.Max = f.limits[i].Used, settings.Max
+			r.Rate = settings.Rate
 			if settings.PerKey != nil {
-				r.PerKey = &settings.PerKey.Max
+				r.PerKey, r.KeyRate = settings.PerKey.Max, settings.PerKey.Rate
 			}
 		}
 		list = append(list, r)
@@ -552,5 +572,5 @@ func rank(r perdure.ReasonKind) int {
 
 // full reports whether a limit has no room for an amount.
 func (f *facts) full(name string, amount int) bool {
-	return slices.ContainsFunc(f.limits, func(l kernel.Limit) bool { return l.Name == name && l.Max != kernel.Unbounded && l.Used+amount > l.Max })
+	return slices.ContainsFunc(f.limits, func(l kernel.Limit) bool { return l.Name == name && l.Room(f.census.Now) < amount })
 }

@@ -291,8 +291,8 @@ func TestEachReadyStepHasOneReason(t *testing.T) {
 			Due: []kernel.DueGroup{{Retry: true, Steps: 14, Next: noon.Add(9 * time.Second)}, {Steps: 2, Next: noon.Add(time.Hour)}},
 		},
 		claims: []kernel.LastClaim{{Agent: "ads", Holder: "h", At: noon}, {Agent: "busy", Holder: "h", At: noon}, {Agent: "full", Holder: "h", At: noon}, {Agent: "mail", Holder: "h", At: noon.Add(-10 * time.Minute)}},
-		limits: []kernel.Limit{{Name: "agent:full", Max: 3, PerKey: kernel.Unbounded, Used: 3}, {Name: "api", Max: kernel.Unbounded, PerKey: 2, Used: 6}, {Name: "job:order", Max: 1, PerKey: kernel.Unbounded, Used: 1},
-			{Name: "seats", Max: 3, PerKey: kernel.Unbounded, Used: 2}, {Name: "agent:busy", Max: 9, PerKey: kernel.Unbounded, Used: 8}},
+		limits: []kernel.Limit{{Name: "agent:full", Max: 3, PerKey: kernel.Unbounded, Taken: kernel.Taken{Used: 3}}, {Name: "api", Max: kernel.Unbounded, PerKey: 2, Taken: kernel.Taken{Used: 6}}, {Name: "job:order", Max: 1, PerKey: kernel.Unbounded, Taken: kernel.Taken{Used: 1}},
+			{Name: "seats", Max: 3, PerKey: kernel.Unbounded, Taken: kernel.Taken{Used: 2}}, {Name: "agent:busy", Max: 9, PerKey: kernel.Unbounded, Taken: kernel.Taken{Used: 8}}},
 	})
 	var got []string
 	for _, r := range s.Reasons {

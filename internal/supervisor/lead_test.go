@@ -44,6 +44,8 @@ func (d *fakeScheduler) SweepExpired(ctx context.Context, _ int) (int, error) {
 func (d *fakeScheduler) SweepDue(context.Context, int) (int, error)     { return 0, nil }
 func (d *fakeScheduler) SweepOverdue(context.Context, int) (int, error) { return 0, nil }
 
+func (*fakeScheduler) SweepBuckets(context.Context) error { return nil }
+
 func (d *fakeScheduler) SweepLanes(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -30,6 +30,7 @@ type Scheduler interface {
 	SweepDue(ctx context.Context, max int) (int, error)
 	SweepOverdue(ctx context.Context, max int) (int, error)
 	SweepLanes(ctx context.Context) error
+	SweepBuckets(ctx context.Context) error
 	SweepHosts(ctx context.Context) error
 	// WaitingAgents returns the agents for which claims wait. Wake wakes the waiting claims of these agents.
 	WaitingAgents() []string
@@ -76,6 +77,7 @@ type Supervisor struct {
 	newLeader atomic.Bool                     // this supervisor has become the leader and has not scanned since
 	wakeups   chan struct{}                   // receives when this supervisor becomes the leader, or something is due sooner
 
+	bucketsAt    time.Time // when full buckets are to be deleted again; only Round uses it
 	lanesAt      time.Time // when closed lanes are to be checked again; only Round uses it
 	hostsAt      time.Time // when silent hosts are to be removed again; only Round uses it
 	fruitlessDue time.Time // what was due in the latest round whose sweep found nothing; only Round uses it
@@ -194,6 +196,11 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 			return s.cfg.Period, err
 		}
 	}
+	if poll.Buckets {
+		if err := s.whileLeading(ctx, &s.bucketsAt, bucketsEvery, s.cfg.Scheduler.SweepBuckets); err != nil {
+			return s.cfg.Period, err
+		}
+	}
 	if err := s.removeHosts(ctx); err != nil {
 		return s.cfg.Period, err
 	}
@@ -242,34 +249,32 @@ func (s *Supervisor) takeSooner() (at time.Time) {
 	return at
 }
 
-// openLanes opens closed lanes whose reason has gone, once in a period, if this node leads.
+// openLanes opens closed lanes whose reason has gone, once in a period.
 func (s *Supervisor) openLanes(ctx context.Context) error {
-	m, leads := kernel.LeadershipOf(ctx)
-	now := s.cfg.Env.Now()
-	if !leads || now.Before(s.lanesAt) {
-		return nil
-	}
-	s.lanesAt = now.Add(s.cfg.Period)
-	err := s.cfg.Scheduler.SweepLanes(ctx)
-	if errors.Is(err, kernel.ErrDeposed) {
-		s.cfg.Deposed(m)
-		return nil
-	}
-	return err
+	return s.whileLeading(ctx, &s.lanesAt, s.cfg.Period, s.cfg.Scheduler.SweepLanes)
 }
 
-// hostsEvery is the time between two searches for silent hosts.
-const hostsEvery = 10 * time.Minute
+// hostsEvery is the time between two searches for silent hosts, and bucketsEvery that between two searches for full
+// buckets.
+const (
+	hostsEvery   = 10 * time.Minute
+	bucketsEvery = 5 * time.Second
+)
 
-// removeHosts removes hosts that have been silent for long, if this node leads.
+// removeHosts removes hosts that have been silent for long.
 func (s *Supervisor) removeHosts(ctx context.Context) error {
+	return s.whileLeading(ctx, &s.hostsAt, hostsEvery, s.cfg.Scheduler.SweepHosts)
+}
+
+// whileLeading calls a part of a round if this node leads, and at most once in a time.
+func (s *Supervisor) whileLeading(ctx context.Context, next *time.Time, every time.Duration, sweep func(context.Context) error) error {
 	m, leads := kernel.LeadershipOf(ctx)
 	now := s.cfg.Env.Now()
-	if !leads || now.Before(s.hostsAt) {
+	if !leads || now.Before(*next) {
 		return nil
 	}
-	s.hostsAt = now.Add(hostsEvery)
-	err := s.cfg.Scheduler.SweepHosts(ctx)
+	*next = now.Add(every)
+	err := sweep(ctx)
 	if errors.Is(err, kernel.ErrDeposed) {
 		s.cfg.Deposed(m)
 		return nil

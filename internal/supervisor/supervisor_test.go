@@ -18,6 +18,8 @@ type dueWork struct {
 	batches               []int         // the batch sizes of SweepExpired
 }
 
+func (*dueWork) SweepBuckets(context.Context) error { return nil }
+
 func (p *dueWork) SweepLanes(context.Context) error { return nil }
 func (p *dueWork) SweepHosts(context.Context) error { return nil }
 

@@ -25,6 +25,7 @@ type data struct {
 	history          map[perdure.JobID][]kernel.Entry
 	limits           map[string]kernel.Limit
 	closedLanes      map[kernel.LaneRef]closedLane
+	buckets          map[kernel.LimitKey]kernel.Bucket
 	agents           map[string]perdure.AgentSettings
 	mail             map[kernel.MailID]mail
 	lastMail         int64
@@ -71,6 +72,7 @@ func newData() data {
 		history:       map[perdure.JobID][]kernel.Entry{},
 		limits:        map[string]kernel.Limit{},
 		closedLanes:   map[kernel.LaneRef]closedLane{},
+		buckets:       map[kernel.LimitKey]kernel.Bucket{},
 		agents:        map[string]perdure.AgentSettings{},
 		hosts:         map[string]kernel.Host{},
 		artifactUses:  map[kernel.ArtifactUse]bool{},

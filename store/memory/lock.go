@@ -32,27 +32,42 @@ func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 			if l.Max != kernel.Unbounded {
 				l.Used, _ = tx.limitUse(kernel.LimitKey{Name: name})
 			}
+			l.Bucket = tx.buckets[kernel.LimitKey{Name: name}]
 			limits = append(limits, l)
 		}
 	}
 	return limits, nil
 }
 
-func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
-	found := map[kernel.LimitKey]int{}
+func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, error) {
+	found := map[kernel.LimitKey]kernel.Taken{}
 	for _, k := range keys {
 		if _, met := found[k]; met {
 			continue
 		}
-		found[k] = 0
+		taken := kernel.Taken{Bucket: tx.buckets[k]}
 		_, holders := tx.limitUse(kernel.LimitKey{Name: k.Name})
 		for _, h := range holders {
 			if h.Key == k.Key {
-				found[k] += h.Amount
+				taken.Used += h.Amount
 			}
 		}
+		found[k] = taken
 	}
 	return found, nil
+}
+
+func (tx *tx) DeleteBuckets(after kernel.LimitKey, max int, now time.Time) (last kernel.LimitKey, err error) {
+	keys := slices.DeleteFunc(slices.SortedFunc(maps.Keys(tx.buckets), kernel.LimitKey.Compare), func(k kernel.LimitKey) bool { return k.Compare(after) <= 0 })
+	if len(keys) >= max {
+		last = keys[max-1]
+	}
+	for _, k := range firstN(max, keys) {
+		if !tx.buckets[k].FullAt.After(now) {
+			remove(tx, tx.buckets, k)
+		}
+	}
+	return last, nil
 }
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error) {

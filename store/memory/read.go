@@ -228,6 +228,18 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 	return used, firstN(max, holders), err
 }
 
+func (s *Store) Buckets(ctx context.Context, keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Bucket, error) {
+	return view(ctx, s, func() map[kernel.LimitKey]kernel.Bucket {
+		found := map[kernel.LimitKey]kernel.Bucket{}
+		for _, k := range keys {
+			if b, there := s.buckets[k]; there {
+				found[k] = b
+			}
+		}
+		return found
+	})
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, s.listLimits)
 }
@@ -246,7 +258,7 @@ func (d *data) listLimits() []kernel.Limit {
 
 func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
 	return view(ctx, s, func() kernel.PollAnswer {
-		l := kernel.PollAnswer{Now: s.clock.now(), LanesClosed: len(s.closedLanes) > 0}
+		l := kernel.PollAnswer{Now: s.clock.now(), LanesClosed: len(s.closedLanes) > 0, Buckets: len(s.buckets) > 0}
 		look := func(t time.Time) {
 			if !t.IsZero() && (l.Next.IsZero() || t.Before(l.Next)) {
 				l.Next = t

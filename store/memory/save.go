@@ -52,6 +52,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	tx.closeLanes(c.CloseLanes)
+	for _, b := range c.Buckets {
+		set(tx, tx.buckets, b.LimitKey, b.Bucket)
+	}
 	tx.addAudit(c.Audit)
 	for _, use := range c.ArtifactUses {
 		set(tx, tx.artifactUses, use, true)

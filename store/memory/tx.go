@@ -53,7 +53,7 @@ func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 }
 
 func (tx *tx) PutLimit(l kernel.Limit) error {
-	l.Used = 0
+	l.Taken = kernel.Taken{}
 	set(tx, tx.limits, l.Name, l)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -42,10 +43,21 @@ const (
 	shapesSQL = "select id, text from perdure.shape where id = any($1)"
 
 	lockLimitsSQL  = `select name from perdure."limit" where name = any($1) order by name for update`
-	countLimitsSQL = `select ` + limitFields + `, case when l.max is null then 0 else (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) end
-		from perdure."limit" l where name = any($1) order by name`
-	keyUseSQL = `select u.name, u.key, sum(p.amount) from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u
-		join perdure.permit p on p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C" group by u.name, u.key`
+	countLimitsSQL = `select l.name, coalesce(max, -1), coalesce(per_key, -1), coalesce(rates, ''), case when l.max is null then 0 else (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) end,
+		coalesce(b.full_at, 0), coalesce(b.permit, 0)
+		from perdure."limit" l left join perdure.bucket b on b.name = l.name and b.key = '' where l.name = any($1) order by l.name`
+	keyUseSQL = `select u.name, u.key, coalesce(p.amount, 0), coalesce(b.full_at, 0), coalesce(b.permit, 0)
+		from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u
+		cross join lateral (select sum(amount) as amount from perdure.permit p where p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C") p
+		left join perdure.bucket b on b.name = any(array[u.name collate "C"]) and b.key = u.key collate "C"`
+	deleteBucketsSQL = `with looked as materialized (
+		select ctid, name, key, full_at from perdure.bucket where (name, key) > ($1, $2) order by name, key limit $3
+	), free as materialized (
+		select b.ctid from looked l join perdure.bucket b on b.ctid = l.ctid where l.full_at <= $4 and b.full_at <= $4 for update of b skip locked
+	), gone as (
+		delete from perdure.bucket where ctid = any(array(select ctid from free))
+	)
+	select name, key, (select count(*) from looked) from looked order by name desc, key desc limit 1`
 )
 
 // secondLockTimeout is how long a transaction that has locked jobs waits for further locks. It is less than the time
@@ -321,7 +333,7 @@ func (l *locking) sorted() []*kernel.Job {
 func (tx *tx) LockLimits(names []string) (limits []kernel.Limit, err error) {
 	count := pgwire.New(countLimitsSQL).Texts(names).Each(func(r *pgwire.Reader) error {
 		l := scanLimit(r)
-		l.Used = int(r.Int64())
+		l.Used, l.Bucket = int(r.Int64()), scanBucket(r)
 		limits = append(limits, l)
 		return nil
 	})
@@ -329,23 +341,38 @@ func (tx *tx) LockLimits(names []string) (limits []kernel.Limit, err error) {
 	return limits, err
 }
 
-func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
-	found := make(map[kernel.LimitKey]int, len(keys))
+func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, error) {
+	found := make(map[kernel.LimitKey]kernel.Taken, len(keys))
 	var names, texts pgwire.Cells
 	for _, k := range keys {
 		if _, twice := found[k]; twice {
 			continue
 		}
-		found[k] = 0
+		found[k] = kernel.Taken{}
 		names.Text(k.Name)
 		texts.Text(k.Key)
 	}
 	err := tx.run(pgwire.New(keyUseSQL).Array(pgwire.Text, len(found), names).Array(pgwire.Text, len(found), texts).Each(func(r *pgwire.Reader) error {
 		k := kernel.LimitKey{Name: r.Text(), Key: r.Text()}
-		found[k] = int(r.Int64())
+		found[k] = kernel.Taken{Used: int(r.Int64()), Bucket: scanBucket(r)}
 		return nil
 	}))
 	return found, err
+}
+
+func scanBucket(r *pgwire.Reader) kernel.Bucket { return kernel.StoredBucket(r.Int64(), r.Int64()) }
+
+func (tx *tx) DeleteBuckets(after kernel.LimitKey, max int, now time.Time) (last kernel.LimitKey, err error) {
+	n := 0
+	tx.wrote = true
+	err = tx.run(pgwire.New(deleteBucketsSQL).Text(after.Name).Text(after.Key).Int(max).Int64(now.UnixNano()).Each(func(r *pgwire.Reader) error {
+		last, n = kernel.LimitKey{Name: r.Text(), Key: r.Text()}, int(r.Int64())
+		return nil
+	}))
+	if n < max {
+		last = kernel.LimitKey{}
+	}
+	return last, err
 }
 
 func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
@@ -439,7 +466,7 @@ func (tx *tx) Shapes(ids []kernel.ShapeID) (map[kernel.ShapeID][]byte, error) {
 }
 
 func scanLimit(r *pgwire.Reader) kernel.Limit {
-	return kernel.Limit{Name: r.Text(), Max: r.Int(), PerKey: r.Int()}
+	return kernel.StoredLimit(r.Text(), r.Int(), r.Int(), r.Text())
 }
 
 func scanPayload(r *pgwire.Reader) kernel.Payload {

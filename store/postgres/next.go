@@ -43,7 +43,8 @@ const (
 			union
 			select agent from unnest($1::text[] || $2::text[]) as a (agent)
 			where exists (select from perdure.bundle b where b.agent = a.agent collate "C")),
-		exists (select from perdure.lane where closed_name is not null)
+		exists (select from perdure.lane where closed_name is not null),
+		exists (select from perdure.bucket)
 		from perdure.clock where one`
 )
 
@@ -69,7 +70,7 @@ func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, e
 		}
 		l.Ready = r.Texts()
 		slices.Sort(l.Ready)
-		l.LanesClosed = r.Bool()
+		l.LanesClosed, l.Buckets = r.Bool(), r.Bool()
 		return l
 	}))
 }

@@ -284,6 +284,25 @@ func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSetting
 	return found, err
 }
 
+const bucketsSQL = `select b.name, b.key, b.full_at, b.permit from unnest($1::text[], $2::text[]) as u (name, key)
+	join perdure.bucket b on b.name = any(array[u.name collate "C"]) and b.key = u.key collate "C"`
+
+func (s *Store) Buckets(ctx context.Context, keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Bucket, error) {
+	var names, texts pgwire.Cells
+	for _, k := range keys {
+		names.Text(k.Name)
+		texts.Text(k.Key)
+	}
+	list, err := query(ctx, s, pgwire.New(bucketsSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts), func(r *pgwire.Reader) kernel.KeyBucket {
+		return kernel.KeyBucket{LimitKey: kernel.LimitKey{Name: r.Text(), Key: r.Text()}, Bucket: scanBucket(r)}
+	})
+	found := make(map[kernel.LimitKey]kernel.Bucket, len(list))
+	for _, b := range list {
+		found[b.LimitKey] = b.Bucket
+	}
+	return found, err
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return query(ctx, s, pgwire.New(limitsSQL), scanLimit)
 }

@@ -54,6 +54,9 @@ func (tx *tx) Save(c *kernel.Changes) error {
 		tx.wakes |= wakeOutbox
 	}
 	w.list = append(w.list, w.queues.statements()...)
+	if st := bucketStatement(c.Buckets); st != nil {
+		w.list = append(w.list, st)
+	}
 	tx.lanes.close(c.CloseLanes)
 	crashpoint.Here(crashpoint.PostgresSave)
 	// A few rows go with the next request, which may be the commit. Many rows are sent now: the server can begin with
@@ -328,4 +331,22 @@ func needsWakeUp(c *kernel.Changes) bool {
 	}
 	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.AtRest() && !ch.Loaded.AtRest() }) ||
 		slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ready(ch.Now) && !ready(ch.Loaded) })
+}
+
+// bucketStatement returns the statement that writes buckets; nil if there are none. Their limits are locked, so that no two
+// transactions write one bucket at the same time.
+func bucketStatement(buckets []kernel.KeyBucket) *pgwire.Statement {
+	if len(buckets) == 0 {
+		return nil
+	}
+	var names, keys, fullAt, permits pgwire.Cells
+	for _, b := range buckets {
+		names.Text(b.Name)
+		keys.Text(b.Key)
+		fullAt.Int8(b.FullAt.UnixNano())
+		permits.Int8(int64(b.Permit))
+	}
+	n := len(buckets)
+	return pgwire.New(`insert into perdure.bucket (name, key, full_at, permit) select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+		on conflict (name, key) do update set full_at = excluded.full_at, permit = excluded.permit`).Array(pgwire.Text, n, names).Array(pgwire.Text, n, keys).Array(pgwire.Int8, n, fullAt).Array(pgwire.Int8, n, permits)
 }

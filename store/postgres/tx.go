@@ -122,7 +122,8 @@ func (tx *tx) readSettings() *pgwire.Statement {
 		kind, name, value, second := r.Int(), r.Text(), r.Int64(), r.Int64()
 		switch kind {
 		case settingLimit:
-			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(second)})
+			name, rates, _ := strings.Cut(name, "\n")
+			tx.limits = append(tx.limits, kernel.StoredLimit(name, int(value), int(second), rates))
 		case settingAgent:
 			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(second) * perdure.Duration(time.Microsecond)}
 		case settingSchema: // a newer program may have migrated the database in the meantime
@@ -306,8 +307,8 @@ const (
 
 const (
 	putAgentSQL = `insert into perdure.agent (name, ageing, patience) values ($1, $2, $3) on conflict (name) do update set ageing = excluded.ageing, patience = excluded.patience`
-	putLimitSQL = `insert into perdure."limit" (name, max, per_key) values ($1, nullif($2, -1), nullif($3, -1))
-		on conflict (name) do update set max = excluded.max, per_key = excluded.per_key`
+	putLimitSQL = `insert into perdure."limit" (name, max, per_key, rates) values ($1, nullif($2, -1), nullif($3, -1), nullif($4, ''))
+		on conflict (name) do update set max = excluded.max, per_key = excluded.per_key, rates = excluded.rates`
 	deleteLimitSQL = `delete from perdure."limit" where name = $1`
 
 	// Transactions that write permits share the gate. So a transaction that has closed the gate sees all permits.
@@ -333,7 +334,7 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 	if err := tx.closeGate(); err != nil {
 		return err
 	}
-	list := []*pgwire.Statement{pgwire.New(putLimitSQL).Text(l.Name).Int(l.Max).Int(l.PerKey)}
+	list := []*pgwire.Statement{pgwire.New(putLimitSQL).Text(l.Name).Int(l.Max).Int(l.PerKey).Text(l.RatesText())}
 	if kind, of, _ := kernel.SplitLimit(l.Name); !tx.limited(l.Name) {
 		switch kind {
 		case kernel.LimitOfJobs:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/merge"
@@ -126,19 +127,55 @@ func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, erro
 		WHERE closed_name IS NOT NULL AND (closed_name, closed_key) > (?, ?) ORDER BY closed_name, closed_key `+limitTo, after.Name, after.Key, atMost(max))
 }
 
-func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
-	found := make(map[kernel.LimitKey]int, len(keys))
+func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, error) {
+	found := make(map[kernel.LimitKey]kernel.Taken, len(keys))
 	for _, k := range keys {
 		if _, met := found[k]; met {
 			continue
 		}
-		used, err := one(tx.c, (*row).int, `SELECT coalesce(sum(amount), 0) FROM perdure_permit WHERE name = ? AND key = ?`, k.Name, k.Key)
+		taken, err := one(tx.c, func(r *row) kernel.Taken { return kernel.Taken{Used: r.int(), Bucket: readBucket(r)} },
+			`SELECT (SELECT coalesce(sum(amount), 0) FROM perdure_permit WHERE name = ?1 AND key = ?2),
+			coalesce((SELECT full_at FROM perdure_bucket WHERE name = ?1 AND key = ?2), 0), coalesce((SELECT permit FROM perdure_bucket WHERE name = ?1 AND key = ?2), 0)`, k.Name, k.Key)
 		if err != nil {
 			return nil, err
 		}
-		found[k] = used
+		found[k] = taken
 	}
 	return found, nil
+}
+
+func readBucket(r *row) kernel.Bucket { return kernel.StoredBucket(r.num(), r.num()) }
+
+func (tx *tx) saveBuckets(buckets []kernel.KeyBucket) error {
+	for _, b := range buckets {
+		if err := tx.exec(`INSERT INTO perdure_bucket (name, key, full_at, permit) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET full_at = excluded.full_at, permit = excluded.permit`,
+			b.Name, b.Key, b.FullAt.UnixNano(), int64(b.Permit)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *tx) DeleteBuckets(after kernel.LimitKey, max int, now time.Time) (last kernel.LimitKey, err error) {
+	looked, err := all(tx.c, func(r *row) kernel.KeyBucket {
+		return kernel.KeyBucket{LimitKey: readLimitKey(r), Bucket: readBucket(r)}
+	},
+		`SELECT name, key, full_at, permit FROM perdure_bucket WHERE (name, key) > (?, ?) ORDER BY name, key `+limitTo, after.Name, after.Key, atMost(max))
+	if err != nil {
+		return last, err
+	}
+	for _, b := range looked {
+		if b.FullAt.After(now) {
+			continue
+		}
+		if err := tx.exec(`DELETE FROM perdure_bucket WHERE name = ? AND key = ?`, b.Name, b.Key); err != nil {
+			return last, err
+		}
+	}
+	if len(looked) >= max {
+		last = looked[len(looked)-1].LimitKey
+	}
+	return last, nil
 }
 
 // readyOfLanes returns the first steps of the agent's open lanes whose limits are not full and whose demand is served.

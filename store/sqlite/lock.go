@@ -45,9 +45,10 @@ func (tx *tx) LockLimits(names []string) ([]kernel.Limit, error) {
 	for _, name := range unique(names, cmp.Compare[string]) {
 		found, err := all(tx.c, func(r *row) kernel.Limit {
 			l := readLimit(r)
-			l.Used = r.int()
+			l.Used, l.Bucket = r.int(), readBucket(r)
 			return l
-		}, `SELECT `+limitColumns+`, iif(l.max IS NULL, 0, (SELECT coalesce(sum(amount), 0) FROM perdure_permit p WHERE p.name = l.name)) FROM perdure_limit l WHERE name = ?`, name)
+		}, `SELECT l.name, coalesce(max, -1), coalesce(per_key, -1), coalesce(rates, ''), iif(l.max IS NULL, 0, (SELECT coalesce(sum(amount), 0) FROM perdure_permit p WHERE p.name = l.name)),
+			coalesce(b.full_at, 0), coalesce(b.permit, 0) FROM perdure_limit l LEFT JOIN perdure_bucket b ON b.name = l.name AND b.key = '' WHERE l.name = ?`, name)
 		if err != nil {
 			return nil, err
 		}

@@ -363,6 +363,23 @@ func (s *Store) ListAgents(ctx context.Context) (found map[string]perdure.AgentS
 	return found, err
 }
 
+func (s *Store) Buckets(ctx context.Context, keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Bucket, error) {
+	found := map[kernel.LimitKey]kernel.Bucket{}
+	err := s.with(ctx, func(c *conn) error {
+		for _, k := range keys {
+			of, err := all(c, readBucket, `SELECT full_at, permit FROM perdure_bucket WHERE name = ? AND key = ?`, k.Name, k.Key)
+			if err != nil {
+				return err
+			}
+			for _, b := range of {
+				found[k] = b
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
 }
@@ -395,7 +412,10 @@ func (s *Store) Poll(ctx context.Context, agents []string) (l kernel.PollAnswer,
 			}
 		}
 		l.Now = s.clock.now()
-		l.LanesClosed, err = one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name IS NOT NULL)`)
+		if l.LanesClosed, err = one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name IS NOT NULL)`); err != nil {
+			return err
+		}
+		l.Buckets, err = one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_bucket)`)
 		return err
 	})
 	return l, err

@@ -124,10 +124,10 @@ func readSizedPayload(r *row) kernel.SizedPayload {
 	return kernel.SizedPayload{Payload: readPayload(r), InputBytes: r.int(), OutputBytes: r.int()}
 }
 
-const limitColumns = `name, coalesce(max, -1), coalesce(per_key, -1)`
+const limitColumns = `name, coalesce(max, -1), coalesce(per_key, -1), coalesce(rates, '')`
 
 func readLimit(r *row) kernel.Limit {
-	return kernel.Limit{Name: r.text(), Max: r.int(), PerKey: r.int()}
+	return kernel.StoredLimit(r.text(), r.int(), r.int(), r.text())
 }
 
 const alertColumns = `id, job, type, job_key, step, kind, code, attempts, name, message, raised_at, closed_at, closed_by`

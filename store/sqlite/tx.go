@@ -151,8 +151,8 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.exec(`INSERT INTO perdure_limit (name, max, per_key) VALUES (?, nullif(?, -1), nullif(?, -1))
-		ON CONFLICT DO UPDATE SET max = excluded.max, per_key = excluded.per_key`, l.Name, l.Max, l.PerKey); err != nil {
+	if err := tx.exec(`INSERT INTO perdure_limit (name, max, per_key, rates) VALUES (?, nullif(?, -1), nullif(?, -1), nullif(?, ''))
+		ON CONFLICT DO UPDATE SET max = excluded.max, per_key = excluded.per_key, rates = excluded.rates`, l.Name, l.Max, l.PerKey, l.RatesText()); err != nil {
 		return err
 	}
 	tx.changesSettings = true

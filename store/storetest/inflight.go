@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,6 +24,8 @@ var inFlightChecks = []check{
 	{"Permits/CountedWhenLimitIsSetLater", permitsLimitSetLater},
 	{"Permits/CountedWhenLimitIsSetAgain", permitsLimitDeleted},
 	{"Permits/CountedByKey", permitsByKey},
+	{"Permits/LimitsWithRates", limitsWithRates},
+	{"Permits/Buckets", buckets},
 	{"Permits/LimitSetInTheTransaction", permitsLimitSetInTheTransaction},
 	{"Permits/FollowTheirRows", permitsFollowTheirRows},
 	{"Save/JobAndFirstStepSeparately", saveJobAndFirstStep},
@@ -548,11 +551,11 @@ func permitsByKey(s *suite) {
 			keys := []kernel.LimitKey{{Name: "ads"}, {Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}, {Name: "mail"}, {Name: "ads", Key: "none"}}
 			got, err := tx.KeyUse(append(keys, keys[1])) // one key is given twice
 			s.must(err)
-			s.equal("used", got, map[kernel.LimitKey]int{keys[0]: 0, keys[1]: a, keys[2]: b, keys[3]: mail, keys[4]: 0})
+			s.equal("used", got, map[kernel.LimitKey]kernel.Taken{keys[0]: {}, keys[1]: {Used: a}, keys[2]: {Used: b}, keys[3]: {Used: mail}, keys[4]: {}})
 		})
 	}
 	count(4, 1, 1)
-	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Used: 5}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // deleting a limit does not delete permits
+	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Taken: kernel.Taken{Used: 5}}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // deleting a limit does not delete permits
 		s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: l.Max, PerKey: 2})) })
 		checkTx(s, "locked", []kernel.Limit{l}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
 		s.update(func(tx kernel.Tx) {
@@ -578,4 +581,89 @@ func permitsByKey(s *suite) {
 	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = adsNeed("b") }) // no rule does this
 	count(0, 2, 0)
 	s.checkConsistent()
+}
+
+// Rates, and the bounds of single keys, are stored with their limit.
+func limitsWithRates(s *suite) {
+	all := []kernel.Limit{
+		{Name: "ads", Max: 9, Rate: kernel.Rate{Count: 5, Per: time.Second, Burst: 10}, PerKey: 2, KeyRate: kernel.Rate{Count: 1, Per: time.Minute, Burst: 1},
+			Keys: map[string]kernel.KeyBound{"a": {Max: 7}, "b \"c\"": {Max: kernel.Unbounded, Rate: kernel.Rate{Count: 9, Per: time.Hour, Burst: 3}}}},
+		{Name: "agent:http", Max: kernel.Unbounded, PerKey: kernel.Unbounded, Rate: kernel.Rate{Count: 100000, Per: time.Second, Burst: 10000}},
+		{Name: "mail", Max: kernel.Unbounded, PerKey: kernel.Unbounded, KeyRate: kernel.Rate{Count: 2, Per: 24 * time.Hour, Burst: 1}},
+	}
+	s.update(func(tx kernel.Tx) {
+		for _, l := range all {
+			s.must(tx.PutLimit(l))
+		}
+	})
+	checkTx(s, "locked", all, func(tx kernel.Tx) ([]kernel.Limit, error) {
+		return tx.LockLimits([]string{"ads", "agent:http", "mail"})
+	})
+	checkTx(s, "read", all, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.Limits() })
+	list, err := s.store.ListLimits(ctx)
+	s.must(err)
+	s.equal("listed", list, all)
+	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("ads", 1))) })
+	checkTx(s, "replaced", []kernel.Limit{atMost("ads", 1)}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads"}) })
+}
+
+// Buckets are written with what was taken, or not at all, and deleted once they are full. Deleting a limit deletes no bucket:
+// nothing is above its rate if it is set again (I26).
+func buckets(s *suite) {
+	all, a, b := kernel.LimitKey{Name: "ads"}, kernel.LimitKey{Name: "ads", Key: "a"}, kernel.LimitKey{Name: "ads", Key: "b"}
+	early, late := kernel.Bucket{FullAt: at(time.Second).Add(1), Permit: 1}, kernel.Bucket{FullAt: at(time.Minute).Add(999), Permit: time.Hour}
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: 5, PerKey: 3, Rate: kernel.Rate{Count: 1, Per: time.Second, Burst: 1}}))
+	})
+	some := func(want bool) {
+		s.Helper()
+		poll, err := s.store.Poll(ctx, nil)
+		s.must(err)
+		s.equal("there are buckets", poll.Buckets, want)
+	}
+	some(false)
+	s.save(&kernel.Changes{Buckets: []kernel.KeyBucket{{LimitKey: all, Bucket: early}, {LimitKey: a, Bucket: early}}})
+	s.save(&kernel.Changes{Buckets: []kernel.KeyBucket{{LimitKey: a, Bucket: late}, {LimitKey: b, Bucket: early}}})
+	some(true)
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
+		s.must(tx.Save(&kernel.Changes{Buckets: []kernel.KeyBucket{{LimitKey: b, Bucket: late}}}))
+		return errOops
+	})
+	if !errors.Is(err, errOops) {
+		s.Errorf("rolled back: %v", err)
+	}
+	has := func(want map[kernel.LimitKey]kernel.Bucket) {
+		s.Helper()
+		got, err := s.store.Buckets(ctx, []kernel.LimitKey{a, all, b, {Name: "none"}})
+		s.must(err)
+		s.equal("buckets", got, want)
+	}
+	has(map[kernel.LimitKey]kernel.Bucket{all: early, a: late, b: early})
+	checkTx(s, "of keys", map[kernel.LimitKey]kernel.Taken{a: {Bucket: late}, b: {Bucket: early}}, func(tx kernel.Tx) (map[kernel.LimitKey]kernel.Taken, error) {
+		return tx.KeyUse([]kernel.LimitKey{a, b})
+	})
+	s.update(func(tx kernel.Tx) {
+		l, err := tx.LockLimits([]string{"ads"})
+		s.must(err)
+		s.equal("of the limit", l[0].Bucket, early)
+		_, err = tx.DeleteLimit("ads")
+		s.must(err)
+	})
+	sweep := func(after kernel.LimitKey, max int, now time.Time, last kernel.LimitKey) {
+		s.Helper()
+		s.update(func(tx kernel.Tx) {
+			got, err := tx.DeleteBuckets(after, max, now)
+			s.must(err)
+			s.equal("last", got, last)
+		})
+	}
+	sweep(kernel.LimitKey{}, 9, early.FullAt.Add(-1), kernel.LimitKey{})
+	has(map[kernel.LimitKey]kernel.Bucket{all: early, a: late, b: early})
+	sweep(kernel.LimitKey{}, 2, early.FullAt, a)
+	has(map[kernel.LimitKey]kernel.Bucket{a: late, b: early})
+	sweep(a, 2, early.FullAt, kernel.LimitKey{})
+	has(map[kernel.LimitKey]kernel.Bucket{a: late})
+	sweep(kernel.LimitKey{}, 2, late.FullAt, kernel.LimitKey{})
+	has(map[kernel.LimitKey]kernel.Bucket{})
+	some(false)
 }

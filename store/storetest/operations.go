@@ -175,6 +175,16 @@ var operations = []operation{
 	}},
 	{"put a limit", func(d *differential) act {
 		l := kernel.Limit{Name: d.limit(), Max: d.rnd.IntN(6) - 1, PerKey: d.rnd.IntN(4) - 1}
+		if d.chance(30) {
+			l.Rate = kernel.Rate{Count: 5, Per: time.Second, Burst: 1 + d.rnd.IntN(9)}
+		}
+		if kind, _, _ := kernel.SplitLimit(l.Name); kind == kernel.LimitNamed && d.chance(30) {
+			l.KeyRate = kernel.Rate{Count: 7, Per: time.Minute, Burst: 1}
+			l.Keys = map[string]kernel.KeyBound{"a": {Max: d.rnd.IntN(3) - 1, Rate: kernel.Rate{Count: 1, Per: 24 * time.Hour, Burst: 2}}}
+		}
+		if l.Max == kernel.Unbounded && !l.Rate.Bounds() && !l.BoundsKeys() { // refused before it is stored
+			l.Max = 0
+		}
 		return inTx(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(l) })
 	}},
 	{"put an agent", func(d *differential) act {
@@ -221,10 +231,27 @@ var operations = []operation{
 	}},
 	{"KeyUse", func(d *differential) act {
 		keys := []kernel.LimitKey{d.limitKey(), d.limitKey()}
-		return inTx(func(tx kernel.Tx) ([]int, error) {
+		return inTx(func(tx kernel.Tx) ([]kernel.Taken, error) {
 			found, err := tx.KeyUse(keys)
-			return []int{found[keys[0]], found[keys[1]]}, err
+			return []kernel.Taken{found[keys[0]], found[keys[1]]}, err
 		})
+	}},
+	{"buckets", func(d *differential) act {
+		var c kernel.Changes
+		for _, k := range []kernel.LimitKey{{Name: d.limit()}, d.limitKey(), d.limitKey()} {
+			b := kernel.KeyBucket{LimitKey: k, Bucket: kernel.Bucket{FullAt: d.time().Add(time.Duration(d.rnd.IntN(1000))), Permit: time.Duration(1 + d.rnd.IntN(9))}}
+			if !slices.ContainsFunc(c.Buckets, func(o kernel.KeyBucket) bool { return o.LimitKey == b.LimitKey }) {
+				c.Buckets = append(c.Buckets, b)
+			}
+		}
+		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
+	}},
+	{"DeleteBuckets", func(d *differential) act {
+		after, most, now := d.limitKey(), 1+d.max(), d.time()
+		if d.chance(70) {
+			after = kernel.LimitKey{}
+		}
+		return inTx(func(tx kernel.Tx) (kernel.LimitKey, error) { return tx.DeleteBuckets(after, most, now) })
 	}},
 	{"LockLimits", func(d *differential) act {
 		names := []string{d.limit(), d.limit(), d.limit()}
@@ -429,6 +456,13 @@ var operations = []operation{
 		return reads(func(s kernel.Store) (string, error) {
 			used, holders, err := s.LimitUse(ctx, kernel.LimitKey{Name: name}, most)
 			return fmt.Sprint(used, holders), err
+		})
+	}},
+	{"Buckets", func(d *differential) act {
+		keys := []kernel.LimitKey{{Name: d.limit()}, d.limitKey(), d.limitKey()}
+		return reads(func(s kernel.Store) (string, error) {
+			found, err := s.Buckets(ctx, keys)
+			return fmt.Sprint(found), err
 		})
 	}},
 	{"ListLimits", func(*differential) act {

@@ -186,7 +186,7 @@ func dispatchFromLanes(tx kernel.Tx, most int) error {
 			return err
 		case st.Phase != perdure.Ready:
 			continue
-		case used[k] >= most:
+		case used[k].Used >= most:
 			c.CloseLanes = append(c.CloseLanes, kernel.ClosedLane{LaneRef: laneOf(k.Key), For: k})
 			continue
 		}

@@ -1,6 +1,6 @@
 // Limits: how many permits exist, and which jobs or runs hold them.
 import { callUrl } from "../api.ts";
-import { LimitButton } from "../limit.tsx";
+import { boundText, LimitButton } from "../limit.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
 import { unknownMark } from "../state.ts";
@@ -32,7 +32,7 @@ export function Limits() {
           {limits.data.items.length === 0 ? (
             <div class="empty">
               <h2>There are no limits</h2>
-              <p class="muted">A limit bounds how many jobs of a type, runs of an agent, or runs of steps that name it, may be in progress at once.</p>
+              <p class="muted">A limit bounds how many jobs of a type, runs of an agent, or runs of steps that name it, may be in progress at once, or begin in a time.</p>
               <pre>perdure limits set agent:payments 10</pre>
             </div>
           ) : (
@@ -41,6 +41,7 @@ export function Limits() {
                 <tr>
                   <th>Limit</th>
                   <th class="w-name">Used</th>
+                  <th class="w-num num c2">Rate</th>
                   <th class="w-num num c2">Each key</th>
                   <th class="w-wide c2">Holders</th>
                   <th class="w-act">
@@ -96,7 +97,11 @@ function LimitRow({ limit, done }: { limit: Limit; done: () => void }) {
           </>
         )}
       </td>
-      <td class="num c2">{limit.perKey?.max ?? <span class="muted">–</span>}</td>
+      <td class="num c2">{limit.rate ?? <span class="muted">–</span>}</td>
+      <td class="num c2">
+        {limit.perKey ? boundText(limit.perKey) : <span class="muted">–</span>}
+        {limit.keys && <span class="muted"> ({Object.keys(limit.keys).length} set apart)</span>}
+      </td>
       <td class="c2 text">
         {limit.holders.slice(0, mostHolders).map((holder, i) => (
           <>

@@ -8,6 +8,7 @@ import { caretTo, Editor, type LineMark } from "../editor.tsx";
 import { shownPart, siblings, stackMark, countMarks } from "../fold.ts";
 import { GraphView } from "../graph.tsx";
 import type { Json } from "../json.ts";
+import { boundText } from "../limit.tsx";
 import { go, goOnFromHere, place } from "../place.ts";
 import { link } from "../router.ts";
 import type { Mark } from "../state.ts";
@@ -321,7 +322,9 @@ function Limits({ plan }: { plan: Plan }) {
           <bdi>{limit.name}</bdi>{" "}
           <span class="muted">
             {plural(limit.steps, "step")}
-            {limit.amount > 1 && `, ${limit.amount} permits`}, {limit.max === undefined && !limit.perKey ? "not set" : [limit.max === undefined ? "" : `at most ${limit.max}`, limit.perKey ? `${limit.perKey.max} for each key` : ""].filter(Boolean).join(", ")}
+            {limit.amount > 1 && `, ${limit.amount} permits`}, {limit.max === undefined && !limit.rate && !limit.perKey
+              ? "not set"
+              : [limit.max === undefined ? "" : `at most ${limit.max}`, limit.rate ?? "", limit.perKey ? `${boundText(limit.perKey)} for each key` : ""].filter(Boolean).join(", ")}
           </span>
         </li>
       ))}

@@ -84,7 +84,7 @@ func Preview() *operate.Preview {
 func Validation() *operate.Validation {
 	return &operate.Validation{Graph: Graph(), Existing: &operate.ExistingJob{Job: ID, Same: true},
 		Plan: operate.Plan{Steps: 2, LongestPath: operate.LongestPath{Steps: 2, Time: perdure.Duration(90 * time.Second)},
-			Limits:        []operate.PlanLimit{{Name: "ads-api", Steps: 1, Amount: 2, Max: new(3), PerKey: &perdure.KeyLimit{Max: 1}}},
+			Limits:        []operate.PlanLimit{{Name: "ads-api", Steps: 1, Amount: 2, Max: new(3), Rate: "5/s", PerKey: &perdure.KeyLimit{Max: new(1)}}},
 			LimitsLeftOut: 1, Warnings: []operate.Warning{{Kind: "noUndo", Step: "charge", Text: "a <sentence>"}}, WarningsLeftOut: 2}}
 }
 
@@ -429,7 +429,7 @@ func Stats() *operate.Stats {
 		Types:       []operate.TypeStats{{Type: "order", Waiting: 4, Running: 3, Parked: 2, Undoing: 1, OldestWaiting: At}},
 		TypesCapped: true, TypesLeftOut: 1,
 		Reasons: []operate.ReasonStats{{Reason: perdure.WhyNoAgent, Name: "mail", Steps: 3, Capped: true, Oldest: At, LastClaim: At},
-			{Reason: perdure.WhyLimit, Name: "ads", Steps: 2, Used: 5, Max: new(5), PerKey: new(1)}, {Reason: perdure.WhyBackoff, Steps: 1, Next: At}},
+			{Reason: perdure.WhyLimit, Name: "ads", Steps: 2, Used: 5, Max: new(5), Rate: "9/m", PerKey: new(1), KeyRate: "1/s"}, {Reason: perdure.WhyBackoff, Steps: 1, Next: At}},
 		ReasonsLeftOut: 1,
 		Alerts:         []operate.AlertStats{{Kind: perdure.AlertParked, Type: "order", Step: "charge", Code: "503", N: 2, Oldest: At}},
 		AlertsCapped:   true, AlertsLeftOut: 1, AlertKinds: map[perdure.AlertKind]int{perdure.AlertParked: 2},

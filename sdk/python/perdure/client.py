@@ -20,7 +20,7 @@ from .agent import Agent
 from .connection import ANSWER_TIMEOUT, Certificates, Connection, Stop, to_json
 from .errors import BacklogFull, Denied, Error, Invalid, Seconds, Unavailable, refusal, seconds
 from .host import Host
-from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, Limit, Node, PageAlert, PageEntry, PageJob, StepDetail
+from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, KeyLimit, Limit, Node, PageAlert, PageEntry, PageJob, StepDetail
 
 Definition = Union[Mapping[str, Any], str, bytes]  # JSON as an object, or YAML as text
 
@@ -414,11 +414,14 @@ class Client:
         """Returns a limit with the first hundred holders of its permits."""
         return cast(Limit, self._get(_named("limits", name)))
 
-    def put_limit(self, name: str, max: Optional[int] = None, *, per_key: Optional[int] = None, author: str = "") -> Limit:
+    def put_limit(self, name: str, max: Optional[int] = None, *, rate: str = "", burst: int = 0, per_key: "Union[int, KeyLimit, None]" = None,
+                  keys: "Optional[Mapping[str, KeyLimit]]" = None, author: str = "") -> Limit:
         """Sets a limit: `job:TYPE` bounds the jobs of a type, `agent:NAME` the runs of an agent, and any other name the
-        runs of the steps that have it in `limits`. max: permits in all, 0 stops everything. per_key: permits of
-        each key. Give one of them, or both; what is not given has no bound."""
-        settings = {"max": max, "perKey": None if per_key is None else {"max": per_key}}
+        runs of the steps that have it in `limits`. max: permits held at once, 0 stops everything. rate: permits taken in
+        a time, such as "5/s", and at once after a pause (burst). per_key: permits of each key held at once, or
+        {"max", "rate", "burst"}. keys: such bounds of single keys. What is not given has no bound."""
+        of_key = {"max": per_key} if isinstance(per_key, int) else per_key
+        settings = {"max": max, "rate": rate or None, "burst": burst or None, "perKey": of_key, "keys": dict(keys) if keys else None}
         body = {k: v for k, v in settings.items() if v is not None}
         return cast(Limit, self._send("PUT", _named("limits", name), body, author))
 

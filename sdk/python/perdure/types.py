@@ -449,12 +449,10 @@ class PageAlert(_PageAlert, total=False):
     scannedBackTo: str
 
 
-class _KeyLimit(TypedDict):
+class KeyLimit(TypedDict, total=False):
+    burst: int
     max: int
-
-
-class KeyLimit(_KeyLimit):
-    pass
+    rate: str
 
 
 class _Limit(TypedDict):
@@ -464,8 +462,12 @@ class _Limit(TypedDict):
 
 
 class Limit(_Limit, total=False):
+    burst: int
+    keys: Dict[str, KeyLimit]
     max: int
     perKey: KeyLimit
+    rate: str
+    roomAt: str
 
 
 class _HolderHealth(TypedDict):

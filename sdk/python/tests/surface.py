@@ -115,7 +115,7 @@ def all_of_the_client():
     call("close_alert", 12, "reason", author="anna")
     call("list_limits")
     call("get_limit", "job:t")
-    call("put_limit", "own", 10, per_key=2, author="anna")
+    call("put_limit", "own", 10, rate="5/s", burst=9, per_key={"max": 2, "rate": "1/s", "burst": 4}, keys={"a": {"max": 3}}, author="anna")
     call("delete_limit", "own", author="anna")
     call("list_agents")
     call("get_agent", "a")

@@ -27,7 +27,7 @@ def plain(client: Client) -> None:
     phase: str = job["phase"]
     jobs: Iterator[Job] = client.list(phase=phase, labels={"a": "b"})
     alerts: List[Alert] = client.list_alerts()["items"]
-    limit: Limit = client.put_limit("own", 3, per_key=1)
+    limit: Limit = client.put_limit("own", 3, rate="5/s", per_key=1, keys={"a": {"rate": "9/m"}})
     client.settle("j", "s", "done", output=limit["used"])
     with client.host(payments, grace=1):
         pass

@@ -574,22 +574,34 @@ export interface JobValues {
 }
 
 export interface KeyLimit {
-  max: number;
+  burst?: number;
+  max?: number;
+  rate?: string;
 }
 
 export interface Limit {
   holders: Holder[];
   name: string;
   used: number;
+  burst?: number;
+  keys?: Record<string, KeyLimit>;
   max?: number;
   perKey?: KeyLimit;
+  rate?: string;
+  roomAt?: string;
 }
 
 export interface LimitSettings {
+  /** How many permits the rate lets through at once after a pause. Missing: what comes in a tenth of a second, and at least 1 */
+  burst?: number;
+  /** The bounds of single keys, at most 1,000: what is given here replaces that of perKey */
+  keys?: Record<string, KeyLimit>;
   /** How many permits may be held at once; 0: none. Missing: no bound on all of them */
   max?: number;
-  /** The bound of each key. Missing: none */
+  /** The bounds of each key: max, rate, or both. Missing: none */
   perKey?: KeyLimit;
+  /** How many permits may be taken in a time, whether they are given back or not: N/s, N/m, N/h or N/d, N from 1 to 100000. Missing: no bound */
+  rate?: string;
 }
 
 export interface LimitStats {
@@ -834,6 +846,7 @@ export interface PlanLimit {
   steps: number;
   max?: number;
   perKey?: KeyLimit;
+  rate?: string;
 }
 
 export interface Preview {
@@ -896,6 +909,8 @@ export interface ReasonStats {
   next?: string;
   oldest?: string;
   perKeyMax?: number;
+  perKeyRate?: string;
+  rate?: string;
   used?: number;
 }
 
