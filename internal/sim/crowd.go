@@ -106,12 +106,12 @@ func (w *world) playCrowd() bool {
 		w.runUntil(w.now + crowdTick)
 		small, large := w.crowdReady(c)
 		for ; small < 3*len(c.machines); small++ {
-			w.submitCrowd(crowdJob(c, jobs))
+			w.submitCrowd(crowdJob(c, jobs), 8)
 			jobs++
 		}
 		if !submitted && w.now >= submitAt {
 			submitted = true
-			w.submitCrowd(largeJob(c))
+			w.submitCrowd(largeJob(c), 100) // until a node that is down is back
 			w.after(c.faultAt, nil, func() {
 				if !over {
 					w.crowdFault(c.fault)
@@ -232,7 +232,7 @@ func crowdStep(requires map[string]any, completeWithin time.Duration) map[string
 	return map[string]any{"agent": kernel.AgentExec, "completeWithin": completeWithin.String(), "requires": all, "with": with(asCommand(nil)), "retry": map[string]any{"attempts": 3, "backoff": "500ms"}}
 }
 
-func (w *world) submitCrowd(job map[string]any) {
+func (w *world) submitCrowd(job map[string]any, tries int) {
 	text, err := json.Marshal(job)
 	if err != nil {
 		panic(err)
@@ -247,6 +247,6 @@ func (w *world) submitCrowd(job map[string]any) {
 		d.recipes = append(d.recipes, recipe{do: asCommand(nil)})
 	}
 	w.drafts[d.plan.Hash] = d
-	w.clients.Go(func() { w.submit(d.plan, 8) })
+	w.clients.Go(func() { w.submit(d.plan, tries) })
 	w.settle(w.clients)
 }
