@@ -105,11 +105,14 @@ func TestPreviewsBesideOtherRequests(t *testing.T) {
 		d := open(t, store, scheduler.Config{Writers: 2})
 		id := d.submit("type: t\nflow: chain\nsteps:\n  a: {agent: a, undo: {}}\n  b: {agent: a, undo: {}}\n  c: {agent: a, undo: {}}\n")
 		ctx, stop := context.WithCancel(t.Context())
-		previewed := make(chan int)
+		previewing, previewed := make(chan int), make(chan int)
 		for range 3 {
 			go func() {
 				n := 0
 				for ctx.Err() == nil {
+					if n == 1 {
+						previewing <- n
+					}
 					p, err := d.Preview(ctx, id, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}, noneDead)
 					if err == nil && p.Job.Desired != perdure.Undone {
 						t.Errorf("the preview of an undo desires %s", p.Job.Desired)
@@ -120,6 +123,9 @@ func TestPreviewsBesideOtherRequests(t *testing.T) {
 				}
 				previewed <- n
 			}()
+		}
+		for range 3 {
+			<-previewing
 		}
 		for _, verb := range []perdure.Verb{"", perdure.VerbUndo, perdure.VerbRedo, perdure.VerbUndo} {
 			if verb != "" {
@@ -139,8 +145,8 @@ func TestPreviewsBesideOtherRequests(t *testing.T) {
 		}
 		stop()
 		for range 3 {
-			if n := <-previewed; n == 0 {
-				t.Error("no preview was made")
+			if n := <-previewed; n < 2 {
+				t.Error("no preview was made beside the other requests")
 			}
 		}
 		if j := d.job(id); j.Phase != perdure.Settled || j.Current != perdure.Undone {
