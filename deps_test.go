@@ -79,7 +79,7 @@ var layers = []layer{
 	{pkg: "internal/targets", why: "which addresses may be dialled, for the agent http and for webhooks"},
 	{pkg: "internal/webhook", ours: []string{"", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/kernel", "internal/retryafter", "internal/targets", "operate"}, why: "as bulk: it delivers notifications through an interface, and reaches no job"},
 
-	{pkg: "internal/keeper", ours: []string{"internal/crashpoint", "internal/env", "internal/runcontext"}, modules: []string{"golang.org/x/sys"}, why: "a small process for each command: it knows no job"},
+	{pkg: "internal/keeper", ours: []string{"internal/crashpoint", "internal/env", "internal/runcontext"}, why: "a small process for each command: it knows no job"},
 	{pkg: "agents/internal/environ", ours: []string{""}, why: "the environment of programs, for shell and exec"},
 	{pkg: "agents/internal/with", why: "how the built-in agents read their inputs"},
 	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact", "internal/retryafter", "internal/secret", "internal/targets"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
@@ -137,6 +137,13 @@ var layers = []layer{
 // impure are packages of the standard library that neither the root nor the kernel imports.
 var impure = []string{"crypto/rand", "database", "io", "log", "math/rand", "net", "os", "runtime", "sync", "syscall"}
 
+// late are packages that Go initializes after most packages of perdure, because of their names or imports. early are packages
+// that do not import them: a keeper starts for each command, and begins when internal/keeper is initialized.
+var (
+	late  = []string{"golang.org", "net", "os/exec", "os/user", "path/filepath", "regexp", "text"}
+	early = []string{"internal/crashpoint", "internal/env", "internal/keeper", "internal/runcontext"}
+)
+
 // outside are directories with other modules, which no package that ships imports.
 var outside = []string{"tools", "bench", "brokers"}
 
@@ -169,6 +176,8 @@ func TestImportsFollowTheLayers(t *testing.T) {
 			switch {
 			case third && !within(imp, layer.modules):
 				t.Errorf("%s imports %s, which its layer does not name: %s", file, imp, layer.why)
+			case slices.Contains(early, pkg) && within(imp, late):
+				t.Errorf("%s imports %s: keepers would start later", file, imp)
 			case !third && (pkg == "" || pkg == "internal/kernel") && within(imp, impure):
 				t.Errorf("%s imports %s: the root and the kernel do no I/O, start no goroutine, and read neither clock nor randomness", file, imp)
 			}

@@ -24,7 +24,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	keeper.MaybeRun()
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	flag.Parse()
 	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
@@ -289,7 +288,7 @@ func TestUnfinishedStarts(t *testing.T) {
 			if err := keeper.WriteRun(dir, r); err != nil {
 				t.Fatal(err)
 			}
-		}, "returned"},
+		}, "failed hostRestarted"},
 		"refused, without an exit record": {func(t *testing.T, dir string, r *keeper.Run) {
 			if err := keeper.WriteFile(dir, "keeper.json", &keeper.Keeper{}); err != nil {
 				t.Fatal(err)

@@ -17,12 +17,10 @@ import (
 	"os"
 
 	"github.com/perdure/perdure/internal/crashpoint"
-	"github.com/perdure/perdure/internal/keeper"
 )
 
 func main() {
-	keeper.MaybeRun() // this process is the keeper of a command on a host
-	if reaper() {     // this process is the reaper of a shell agent that was killed
+	if reaper() { // this process is the reaper of a shell agent that was killed
 		return
 	}
 	if err := crashpoint.Check(); err != nil {

@@ -22,7 +22,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/shell"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/tlsfiles/tlstest"
 	"github.com/perdure/perdure/operate"
@@ -70,7 +69,6 @@ func call() {
 // The scripts in testdata/script run this very binary, as an operator would.
 
 func TestMain(m *testing.M) {
-	keeper.MaybeRun()
 	if shell.MaybeReaper() { // a command that a script ran has started this binary again; otherwise it would run all tests
 		return
 	}

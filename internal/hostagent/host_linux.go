@@ -166,6 +166,10 @@ func (h *Host) Close() {
 	_ = h.lock.Close()
 }
 
+// lockPatience is how long acquire waits for the lock. A child that the earlier process was starting when it was killed has the
+// lock until it becomes another program.
+const lockPatience = time.Second
+
 // acquire locks the state directory. The lock ends with this process; keepers do not inherit it.
 func (h *Host) acquire() error {
 	path := filepath.Join(h.cfg.State, "lock")
@@ -173,7 +177,11 @@ func (h *Host) acquire() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(lockPatience); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end); err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return &perdure.Error{Code: perdure.CodeInUse, Message: fmt.Sprintf("another process uses the state directory %s", h.cfg.State), Hint: "stop it, or give this host a directory of its own: --state"}

@@ -32,7 +32,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	keeper.MaybeRun()
 	if text := os.Getenv("PERDURE_TEST_HOST"); text != "" {
 		if err := beHost(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -518,16 +517,32 @@ func TestLargeCommandStartsAmongSmallOnes(t *testing.T) {
 
 // F233: the machine was restarted. Processes that have the numbers of those before are left alone.
 func TestRestartedMachineIsReported(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"all records are there":  func(string) error { return nil },
+		"keeper.json is lost":    os.Remove, // it was not synced
+		"keeper.json is damaged": func(path string) error { return os.Truncate(path, 0) },
+	} {
+		t.Run(name, func(t *testing.T) { restartedMachine(t, spoil) })
+	}
+}
+
+func restartedMachine(t *testing.T, spoil func(path string) error) {
 	g := newGrid(t)
 	h := g.host("h1", 20*time.Second)
 	id := g.submit(waits, 1)
 	pid := g.file("pid")
 	dir, k := h.keeperOf()
 	h.kill(syscall.SIGKILL)
-	k.Boot = "another"
-	b, _ := json.Marshal(k)
-	if err := os.WriteFile(filepath.Join(dir, "keeper.json"), b, 0o600); err != nil {
+	r, err := keeper.ReadRun(dir)
+	if err != nil {
 		t.Fatal(err)
+	}
+	r.Boot, k.Boot = "another", "another"
+	b, _ := json.Marshal(k)
+	for _, err := range []error{keeper.WriteRun(dir, r), os.WriteFile(filepath.Join(dir, "keeper.json"), b, 0o600), spoil(filepath.Join(dir, "keeper.json"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	h.start()
 	s := g.step(id, "the failure", parked)

@@ -16,7 +16,7 @@ var (
 	ErrLeft       = errors.New("the command goes on without this process")
 	ErrNotStarted = errors.New("the command was not started")
 	ErrLost       = errors.New("the keeper of the command was killed, and the command with it")
-	ErrRestarted  = errors.New("the machine was restarted while the command ran")
+	ErrRestarted  = errors.New("the machine was restarted before the end of the command was recorded")
 )
 
 // Place is the directory of a run, and the machine on which it is. Errors of Exit and Keeper are fs.ErrNotExist if there is
@@ -137,23 +137,19 @@ func (a *Attendant) mustEnd(within time.Duration) {
 type Finding uint8
 
 const (
-	Fresh     Finding = iota // nothing was started
-	Refused                  // an earlier process recorded that it starts nothing, and died
-	Running                  // the keeper is alive
-	Dead                     // the keeper was killed
-	OtherBoot                // the machine was restarted since
+	Fresh   Finding = iota // nothing was started
+	Refused                // an earlier process recorded that it starts nothing, and died
+	Running                // the keeper is alive
+	Dead                   // the keeper was killed
 )
 
-// Find judges the directory of a run that has no exit record. k is its keeper; nil: no keeper.json. alive is called only for
-// a keeper of the present boot.
-func Find(k *Keeper, boot string, alive func(*Keeper) bool) Finding {
+// Find judges the directory of a run of the present boot that has no exit record. k is its keeper; nil: no keeper.json.
+func Find(k *Keeper, alive func(*Keeper) bool) Finding {
 	switch {
 	case k == nil:
 		return Fresh
 	case k.Boot == "":
 		return Refused
-	case k.Boot != boot:
-		return OtherBoot
 	case !alive(k):
 		return Dead
 	}
@@ -170,10 +166,13 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 			return exit, err
 		}
 		k, err := a.Place.Keeper()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case a.Run.Boot != a.Place.Boot() && (k == nil || k.Boot != ""): // keeper.json may be lost or damaged: it was not synced
+			return nil, ErrRestarted
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
-		switch Find(k, a.Place.Boot(), a.Place.Alive) {
+		switch Find(k, a.Place.Alive) {
 		case Fresh:
 			if err := a.start(ctx); err != nil {
 				return nil, err
@@ -181,8 +180,6 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 			continue
 		case Refused:
 			return nil, ErrNotStarted
-		case OtherBoot:
-			return nil, ErrRestarted
 		case Dead:
 			if exit, err := a.Place.Exit(); err == nil { // it was written meanwhile
 				return exit, nil
@@ -256,7 +253,7 @@ func (a *Attendant) start(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil && a.Ending(context.Cause(ctx)) == runcontext.Leave:
 		return ErrLeft
-	case ctx.Err() != nil, a.Run.Boot != a.Place.Boot():
+	case ctx.Err() != nil:
 		return ErrNotStarted
 	}
 	err := a.Place.Start()

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -29,13 +29,13 @@ func OwnCgroup() (string, error) {
 
 // cgroupDir finds the directory of the cgroup that own (/proc/self/cgroup) names, in mounts (/proc/self/mountinfo).
 func cgroupDir(mounts, own string) (string, error) {
-	path := ""
+	cgroup := ""
 	for line := range strings.Lines(own) {
 		if p, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			path = p
+			cgroup = p
 		}
 	}
-	if path == "" || strings.HasPrefix(path, "/..") {
+	if cgroup == "" || strings.HasPrefix(cgroup, "/..") {
 		return "", errors.New("this process is in no cgroup of version 2")
 	}
 	for line := range strings.Lines(mounts) {
@@ -44,8 +44,8 @@ func cgroupDir(mounts, own string) (string, error) {
 		if len(fields) < 5 || len(kind) == 0 || kind[0] != "cgroup2" {
 			continue
 		}
-		if below, ok := strings.CutPrefix(path, strings.TrimSuffix(fields[3], "/")); ok { // fields[3] is the root of the mount
-			return filepath.Join(fields[4], below), nil
+		if below, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(fields[3], "/")); ok { // fields[3] is the root of the mount
+			return path.Join(fields[4], below), nil
 		}
 	}
 	return "", errors.New("no cgroup of version 2 is mounted")
@@ -55,11 +55,11 @@ func cgroupDir(mounts, own string) (string, error) {
 // process is alone in base, because the kernel allows controllers only below a cgroup without processes: this process
 // moves to a cgroup of its own then.
 func NewCgroups(base, name string) (string, error) {
-	dir := filepath.Join(base, name)
+	dir := path.Join(base, name)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "cgroup.kill")); err != nil {
+	if _, err := os.Stat(path.Join(dir, "cgroup.kill")); err != nil {
 		_ = os.Remove(dir)
 		return "", fmt.Errorf("the kernel is too old: %w", err)
 	}
@@ -68,16 +68,16 @@ func NewCgroups(base, name string) (string, error) {
 }
 
 func countMemory(base, name string) {
-	procs, err := os.ReadFile(filepath.Join(base, "cgroup.procs"))
+	procs, err := os.ReadFile(path.Join(base, "cgroup.procs"))
 	if err != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(os.Getpid()) {
 		return
 	}
-	own := filepath.Join(base, name+".agent")
+	own := path.Join(base, name+".agent")
 	_ = os.Mkdir(own, 0o755)
 	if writeCgroup(own, "cgroup.procs", strconv.Itoa(os.Getpid())) != nil {
 		return
 	}
-	for _, dir := range []string{base, filepath.Join(base, name)} {
+	for _, dir := range []string{base, path.Join(base, name)} {
 		if writeCgroup(dir, "cgroup.subtree_control", "+memory") != nil {
 			return
 		}
@@ -85,7 +85,7 @@ func countMemory(base, name string) {
 }
 
 func writeCgroup(dir, file, text string) error {
-	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0)
+	return os.WriteFile(path.Join(dir, file), []byte(text), 0)
 }
 
 // killCgroup kills all processes of a cgroup, and reports whether there were any.
@@ -99,13 +99,13 @@ func killCgroup(dir string) bool {
 
 // populated reports whether a cgroup has processes.
 func populated(dir string) bool {
-	n, _ := counter(filepath.Join(dir, "cgroup.events"), "populated")
+	n, _ := counter(path.Join(dir, "cgroup.events"), "populated")
 	return n > 0
 }
 
 // outOfMemory reports whether the kernel has killed a process of a cgroup because its memory was used up.
 func outOfMemory(dir string) bool {
-	n, _ := counter(filepath.Join(dir, "memory.events"), "oom_kill")
+	n, _ := counter(path.Join(dir, "memory.events"), "oom_kill")
 	return n > 0
 }
 
@@ -132,7 +132,7 @@ func removeCgroup(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.IsDir() {
-			removeCgroup(filepath.Join(dir, e.Name()))
+			removeCgroup(path.Join(dir, e.Name()))
 		}
 	}
 	_ = os.Remove(dir)

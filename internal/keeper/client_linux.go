@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -32,24 +30,26 @@ func Start(dir string) error {
 	}
 	defer func() { _ = r.Close() }()
 	// It is closed in this process when the keeper has it.
-	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(path.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		_ = w.Close()
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command("/proc/self/exe", Command, dir) // this link leads to the program also after an upgrade has replaced its file
-	cmd.Args[0] = "perdure"
-	cmd.Env = keeperEnv()
-	cmd.Stderr = log
-	cmd.ExtraFiles = []*os.File{w}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		_ = w.Close()
+		return err
+	}
+	defer func() { _ = null.Close() }()
+	// This link leads to the program also after an upgrade has replaced its file.
+	p, err := os.StartProcess("/proc/self/exe", []string{"perdure", Command, dir},
+		&os.ProcAttr{Env: keeperEnv(), Files: []*os.File{null, null, log, readyFD: w}, Sys: &syscall.SysProcAttr{Setsid: true}})
 	_ = w.Close()
 	if err != nil {
 		return fmt.Errorf("starting a keeper: %w", err)
 	}
-	go func() { _ = cmd.Wait() }()
+	go func() { _, _ = p.Wait() }()
 	_ = r.SetReadDeadline(time.Now().Add(startPatience))
 	text, err := io.ReadAll(io.LimitReader(r, maxLine))
 	switch {
@@ -62,7 +62,7 @@ func Start(dir string) error {
 	case err != nil: // it may still start
 		return fmt.Errorf("starting a keeper: %w", err)
 	}
-	return fmt.Errorf("starting a keeper: it has ended without a message; see %s", filepath.Join(dir, logFile))
+	return fmt.Errorf("starting a keeper: it has ended without a message; see %s", path.Join(dir, logFile))
 }
 
 func keeperIn(dir string) error {
@@ -80,7 +80,7 @@ func Destroy(dir string, r *Run) {
 
 // keeperEnv is the environment of a keeper: nothing of this process, which may hold secrets, but what tools of tests need.
 func keeperEnv() []string {
-	env := []string{"GOMAXPROCS=1"}
+	env := []string{"GOMAXPROCS=1", keeperVariable + "=1"}
 	for _, kv := range os.Environ() {
 		if strings.HasPrefix(kv, "GORACE=") || strings.HasPrefix(kv, "GOCOVERDIR=") || strings.HasPrefix(kv, crashpoint.Env) {
 			env = append(env, kv)
@@ -91,7 +91,7 @@ func keeperEnv() []string {
 
 // Client is a connection to a keeper. After an error of a call the client cannot be used any more. One call at a time.
 type Client struct {
-	conn    net.Conn
+	conn    *os.File
 	within  time.Duration // for an answer
 	until   int64         // by the latest answer
 	answers chan Status
@@ -112,7 +112,7 @@ func Dial(dir, handle string, patience time.Duration, ended func()) (*Client, er
 		return nil, err
 	}
 	defer func() { _ = d.Close() }()
-	conn, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), k.Socket), patience)
+	conn, err := connect(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), k.Socket))
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (c *Client) call(op operation) (Status, error) {
 		c.until = s.Until
 		return s, nil
 	case <-c.done:
-		return Status{}, net.ErrClosed
+		return Status{}, os.ErrClosed
 	case <-timeout.C:
 		return Status{}, os.ErrDeadlineExceeded
 	}

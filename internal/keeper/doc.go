@@ -31,5 +31,7 @@
 //	process_linux.go  which processes there are, and how they are signalled
 //	cgroup_linux.go   cgroups of version 2
 //	record.go         the files
+//	exit_linux.go     the record of the exit, for which place is reserved
+//	kernel_linux.go   system calls
 //	stream.go         output, of which the beginning and the end are kept
 package keeper

@@ -5,18 +5,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure/internal/crashpoint"
 )
@@ -24,10 +19,14 @@ import (
 // Command is the first argument of a process that is a keeper. The second is the directory of its run.
 const Command = "keeper"
 
-// MaybeRun must be the first call in main of a program that starts keepers. If this process is a keeper, it runs the
-// command, and does not return.
-func MaybeRun() {
-	if len(os.Args) != 3 || os.Args[1] != Command {
+// keeperVariable distinguishes a keeper from a program that has a command of this name.
+const keeperVariable = "PERDURE_KEEPER"
+
+// A program that starts keepers is one itself if its arguments say so. It need not know: this runs before main, as soon as the imports of
+// this package are initialized. They are few, and their names come early in the alphabet: Go initializes packages in this
+// order. A keeper starts for each command, and all packages of perdure take several times as long as the start of a process.
+func init() {
+	if len(os.Args) != 3 || os.Args[1] != Command || os.Getenv(keeperVariable) == "" {
 		return
 	}
 	if err := run(os.Args[2]); err != nil {
@@ -58,11 +57,10 @@ type keeper struct {
 // run runs the command of the directory dir to its end. It returns nil if another keeper has the run.
 func run(dir string) error {
 	ready := os.NewFile(readyFD, "ready")
-	unix.CloseOnExec(readyFD)
+	syscall.CloseOnExec(readyFD)
 	crashpoint.Here(crashpoint.KeeperBegin)
 	// The parent-death signal of the command belongs to the thread that forks.
 	runtime.LockOSThread()
-	debug.SetGCPercent(20)
 	// A handler in place of SIG_IGN, which the command would inherit. The host agent decides when the command ends, and
 	// not a signal to all processes of a terminal or a service.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGQUIT)
@@ -78,7 +76,7 @@ func run(dir string) error {
 		_, _ = ready.WriteString(err.Error())
 		return err
 	}
-	defer func() { _ = listener.Close() }() // it removes the socket
+	defer listener.close()
 	crashpoint.Here(crashpoint.KeeperRecorded)
 	_, _ = ready.WriteString("ready")
 	_ = ready.Close()
@@ -97,7 +95,7 @@ func run(dir string) error {
 
 // prepare does everything that may fail before the command is started. It ends with keeper.json: from there on the run
 // is this keeper's.
-func prepare(dir string) (*keeper, net.Listener, error) {
+func prepare(dir string) (*keeper, *listener, error) {
 	if err := os.Chdir(dir); err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +110,7 @@ func prepare(dir string) (*keeper, net.Listener, error) {
 	if r.Boot != me.Boot || Now() >= r.Until {
 		return nil, nil, errors.New("the lock of the run has ended")
 	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+	if err := becomeSubreaper(); err != nil {
 		return nil, nil, fmt.Errorf("becoming a subreaper: %w", err)
 	}
 	if err := os.Mkdir(WorkDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -122,23 +120,20 @@ func prepare(dir string) (*keeper, net.Listener, error) {
 	if k.record, err = reserveExit("."); err != nil {
 		return nil, nil, err
 	}
-	// Only this user can connect. A short name: a path to a socket has at most 107 bytes.
 	name := fmt.Sprintf("s%d", me.PID)
-	mask := syscall.Umask(0o177)
 	_ = os.Remove(name) // of a dead keeper with this number, which had no keeper.json
-	listener, err := net.Listen("unix", name)
-	syscall.Umask(mask)
+	listener, err := listen(name)
 	if err == nil {
 		k.alarm, err = newAlarm()
 	}
 	crashpoint.Here(crashpoint.KeeperRecord)
 	if err == nil {
-		err = createRecord(".", keeperFile, &Keeper{Process: me, Socket: name})
+		err = createKeeper(".", &Keeper{Process: me, Socket: name})
 	}
 	if err != nil {
 		k.record.release()
 		if listener != nil {
-			_ = listener.Close()
+			listener.close()
 		}
 		return nil, nil, err
 	}
@@ -150,18 +145,14 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 	output, err := k.start()
 	if err != nil {
 		e := &Exit{Cause: NotStarted, Message: err.Error()}
-		if named := (*exec.Error)(nil); errors.As(err, &named) { // without the program, which the reader of the record knows
-			e.Message = named.Err.Error()
-		}
 		if errno := syscall.Errno(0); errors.As(err, &errno) {
 			e.Errno = int(errno)
-		} else if errors.Is(err, exec.ErrNotFound) {
+		} else if errors.Is(err, errNoProgram) {
 			e.Errno = int(syscall.ENOENT)
 		}
 		return e
 	}
 	crashpoint.Here(crashpoint.KeeperStarted)
-	debug.FreeOSMemory()
 	ended, alone := make(chan syscall.WaitStatus, 1), make(chan struct{})
 	go reap(k.main, ended, alone)
 	k.arm()
@@ -189,8 +180,8 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 
 // signalName returns the name of a signal without SIG, or its number if it has no name: real-time signals have none.
 func signalName(s syscall.Signal) string {
-	if name := unix.SignalName(s); name != "" {
-		return strings.TrimPrefix(name, "SIG")
+	if int(s) < len(signalNames) {
+		return signalNames[s]
 	}
 	return strconv.Itoa(int(s))
 }
@@ -198,18 +189,15 @@ func signalName(s syscall.Signal) string {
 // start starts the command, with pipes for its output.
 func (k *keeper) start() (*output, error) {
 	env := append(k.run.Env[:len(k.run.Env):len(k.run.Env)], handleVariable+"="+k.run.Handle)
+	path := ""
 	for _, kv := range env { // the last one counts
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			_ = os.Setenv("PATH", path)
+		if p, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = p
 		}
 	}
-	program := k.run.Command[0]
-	if !strings.Contains(program, "/") {
-		found, err := exec.LookPath(program)
-		if err != nil && !errors.Is(err, exec.ErrDot) {
-			return nil, err
-		}
-		program = found
+	program, err := findProgram(k.run.Command[0], path)
+	if err != nil {
+		return nil, err
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -246,6 +234,25 @@ func (k *keeper) start() (*output, error) {
 		out.finish()
 	}
 	return out, err
+}
+
+// errNoProgram: the program is in no directory of PATH.
+var errNoProgram = errors.New("executable file not found in $PATH")
+
+// findProgram returns the file of a program: that in the first directory of path that has it, if its name has no slash.
+func findProgram(name, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for dir := range strings.SplitSeq(path, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		if info, err := os.Stat(dir + "/" + name); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return dir + "/" + name, nil
+		}
+	}
+	return "", errNoProgram
 }
 
 // reap reaps all children, among them orphans of the run. It sends how the main process has ended, and closes alone when
@@ -389,11 +396,11 @@ type alarm struct {
 }
 
 func newAlarm() (*alarm, error) {
-	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	file, err := newTimer()
 	if err != nil {
 		return nil, fmt.Errorf("creating a timer: %w", err)
 	}
-	a := &alarm{file: os.NewFile(uintptr(fd), "alarm"), rang: make(chan struct{}, 1)}
+	a := &alarm{file: file, rang: make(chan struct{}, 1)}
 	go func() {
 		for b := make([]byte, 8); ; {
 			if _, err := a.file.Read(b); err != nil {
@@ -415,6 +422,6 @@ func (a *alarm) set(at int64) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_ = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))}, nil)
+		setTimer(fd, max(at, 1))
 	})
 }

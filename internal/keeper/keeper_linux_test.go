@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	MaybeRun()
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	flag.Parse()
 	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
@@ -77,7 +75,7 @@ func ended(t *testing.T, dir string) (e *Exit) {
 // stop stops a run. The keeper may have ended before it has answered.
 func stop(t *testing.T, c *Client, within time.Duration) {
 	t.Helper()
-	if err := c.Stop(within); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := c.Stop(within); err != nil && !errors.Is(err, os.ErrClosed) {
 		t.Fatal(err)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Boot returns the id of the present boot.
@@ -20,11 +18,7 @@ var Boot = sync.OnceValues(func() (string, error) {
 })
 
 // Now returns CLOCK_BOOTTIME in nanoseconds.
-func Now() int64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it fails for no clock that the kernel has
-	return t.Nano()
-}
+func Now() int64 { return boottime() }
 
 // self returns this process.
 func self() (Process, error) {
@@ -113,15 +107,15 @@ func descendants(of int) map[int]stat {
 // signalProcess signals a process if it is still the one that started at that time. A pidfd holds it meanwhile, so the
 // number cannot become that of another process between the comparison and the signal.
 func signalProcess(pid int, start uint64, sig syscall.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
+	fd, err := pidfdOpen(pid)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }()
+	defer func() { _ = syscall.Close(fd) }()
 	if st, ok := statOf(pid); !ok || st.start != start {
 		return syscall.ESRCH
 	}
-	return unix.PidfdSendSignal(fd, sig, nil, 0)
+	return pidfdSignal(fd, sig)
 }
 
 // handleVariable is in the environment of each process of a run.

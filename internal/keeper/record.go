@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"time"
 )
 
@@ -113,7 +113,7 @@ func ReadKeeper(dir string) (*Keeper, error) { return readRecord[Keeper](dir, ke
 func ReadExit(dir string) (*Exit, error) { return readRecord[Exit](dir, exitFile) }
 
 func readRecord[T any](dir, name string) (*T, error) {
-	path := filepath.Join(dir, name)
+	path := path.Join(dir, name)
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if info.Size() > maxRecordBytes {
@@ -133,9 +133,17 @@ func readRecord[T any](dir, name string) (*T, error) {
 // WriteFile writes v as JSON to a file of a directory, and returns when it is on disk. A reader finds the earlier file or
 // this one, and nothing between.
 func WriteFile(dir, name string, v any) error {
-	aside, err := writeAside(dir, name, v)
+	aside := path.Join(dir, fmt.Sprintf("%s.%d", name, os.Getpid()))
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(aside, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err == nil {
-		err = os.Rename(aside, filepath.Join(dir, name))
+		err = writeAndSync(f, b)
+	}
+	if err == nil {
+		err = os.Rename(aside, path.Join(dir, name))
 	}
 	if err != nil {
 		_ = os.Remove(aside)
@@ -144,30 +152,19 @@ func WriteFile(dir, name string, v any) error {
 	return syncDir(dir)
 }
 
-// createRecord is WriteFile, except that it fails with fs.ErrExist if the file is there.
-func createRecord(dir, name string, v any) error {
-	aside, err := writeAside(dir, name, v)
+// createKeeper writes keeper.json, unless it is there: then the error is fs.ErrExist. A power cut may lose it, or its content,
+// because it is not synced: no process of the run survives that, and run.json says that the machine was restarted.
+func createKeeper(dir string, k *Keeper) error {
+	aside := path.Join(dir, fmt.Sprintf("%s.%d", keeperFile, os.Getpid()))
+	b, err := json.Marshal(k)
 	if err == nil {
-		err = os.Link(aside, filepath.Join(dir, name))
+		err = os.WriteFile(aside, b, 0o600)
+	}
+	if err == nil {
+		err = os.Link(aside, path.Join(dir, keeperFile))
 	}
 	_ = os.Remove(aside)
-	if err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func writeAside(dir, name string, v any) (path string, err error) {
-	path = filepath.Join(dir, fmt.Sprintf("%s.%d", name, os.Getpid()))
-	b, err := json.Marshal(v)
-	if err != nil {
-		return path, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return path, err
-	}
-	return path, writeAndSync(f, b)
+	return err
 }
 
 func writeAndSync(f *os.File, b []byte) error {
@@ -188,62 +185,10 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// exitRecord is the place of an exit record on disk. It is reserved before the command starts, so that a full disk does
-// not lose the outcome.
-type exitRecord struct {
-	dir  string
-	file *os.File
-}
-
-const exitRecordBytes = 4 << 10
-
-func reserveExit(dir string) (*exitRecord, error) {
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s.%d", exitFile, os.Getpid())), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if _, err = f.Write(make([]byte, exitRecordBytes)); err == nil {
-		err = f.Sync()
-	}
-	if err != nil {
-		_ = f.Close()
-		_ = os.Remove(f.Name())
-		return nil, err
-	}
-	return &exitRecord{dir, f}, nil
-}
-
-func (r *exitRecord) release() {
-	_ = r.file.Close()
-	_ = os.Remove(r.file.Name())
-}
-
-// write writes the record into the reserved place, and gives it its name.
-func (r *exitRecord) write(e *Exit) error {
-	e.Message = e.Message[:min(len(e.Message), exitRecordBytes/8)] // JSON takes at most six bytes for one
-	b, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	if _, err := r.file.WriteAt(b, 0); err != nil {
-		return err
-	}
-	if err := r.file.Truncate(int64(len(b))); err != nil {
-		return err
-	}
-	if err := errors.Join(r.file.Sync(), r.file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(r.file.Name(), filepath.Join(r.dir, exitFile)); err != nil {
-		return err
-	}
-	return syncDir(r.dir)
-}
-
 // Refuse records that the command of a run is not started: no keeper starts it from here on. The error is fs.ErrExist if a
 // keeper has the run.
 func Refuse(dir string, e Exit) error {
-	if err := createRecord(dir, keeperFile, &Keeper{}); err != nil {
+	if err := createKeeper(dir, &Keeper{}); err != nil {
 		return err
 	}
 	e.Cause, e.At = NotStarted, time.Now()

@@ -3,11 +3,10 @@ package keeper
 import (
 	"bufio"
 	"encoding/json"
-	"net"
+	"errors"
 	"os"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // The host agent and a keeper exchange lines of JSON: an operation, and a Status as its answer. The keeper closes its
@@ -40,11 +39,74 @@ type request struct {
 	answer chan Status
 }
 
+// Package net is not used here: a keeper would be initialized only after most packages of perdure, see init.
+
+// listener is a socket of the file system that accepts connections.
+type listener struct{ file *os.File }
+
+// listen creates a socket to which only this user can connect. The path has at most 107 bytes.
+func listen(path string) (*listener, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	l := &listener{os.NewFile(uintptr(fd), path)}
+	mask := syscall.Umask(0o177)
+	err = syscall.Bind(fd, &syscall.SockaddrUnix{Name: path})
+	syscall.Umask(mask)
+	if err != nil {
+		_ = l.file.Close()
+		return nil, os.NewSyscallError("bind", err)
+	}
+	if err := syscall.Listen(fd, maxConnections); err != nil {
+		l.close()
+		return nil, os.NewSyscallError("listen", err)
+	}
+	return l, nil
+}
+
+// accept waits for a connection.
+func (l *listener) accept() (*os.File, error) {
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	waited := raw.Read(func(at uintptr) bool {
+		fd, _, err = syscall.Accept4(int(at), syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
+		return !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.ECONNABORTED)
+	})
+	if waited != nil || err != nil {
+		return nil, errors.Join(waited, err)
+	}
+	return os.NewFile(uintptr(fd), l.file.Name()), nil
+}
+
+// close closes the socket and removes its file.
+func (l *listener) close() {
+	_ = l.file.Close()
+	_ = os.Remove(l.file.Name())
+}
+
+// connect connects to a socket of the file system, and does not wait for that.
+func connect(path string) (*os.File, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	c := os.NewFile(uintptr(fd), path)
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		_ = c.Close()
+		return nil, os.NewSyscallError("connect", err)
+	}
+	return c, nil
+}
+
 // serve accepts connections of processes of this user and of root.
-func serve(l net.Listener, handle string, requests chan<- request) {
+func serve(l *listener, handle string, requests chan<- request) {
 	free := make(chan struct{}, maxConnections)
 	for {
-		c, err := l.Accept()
+		c, err := l.accept()
 		if err != nil {
 			return
 		}
@@ -72,18 +134,14 @@ func serve(l net.Listener, handle string, requests chan<- request) {
 }
 
 // samePeer reports whether the other end of a connection is a process of this user, or of root.
-func samePeer(c net.Conn) bool {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return false
-	}
-	raw, err := u.SyscallConn()
+func samePeer(c *os.File) bool {
+	raw, err := c.SyscallConn()
 	if err != nil {
 		return false
 	}
 	same := false
 	_ = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 		same = err == nil && (int(cred.Uid) == os.Geteuid() || cred.Uid == 0)
 	})
 	return same

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +43,7 @@ type streamWriter struct {
 const retryWrite = time.Second
 
 func newStream(dir, name string, head, segment int64) (*streamWriter, error) {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *streamWriter) begin() bool {
 	if time.Now().Before(s.notUntil) {
 		return false
 	}
-	path := filepath.Join(s.dir, fmt.Sprintf("%s.%020d", s.name, s.total))
+	path := path.Join(s.dir, fmt.Sprintf("%s.%020d", s.name, s.total))
 	for len(s.segments) > 1 {
 		_ = os.Remove(s.segments[0])
 		s.segments = s.segments[1:]
@@ -115,34 +115,34 @@ type Part struct {
 // ReadStream returns what is kept of a stream at present. The command may still be writing, so that a part may be gone
 // when it is read.
 func ReadStream(dir, name string) (Stream, error) {
-	paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), name+".*"))
-	if err != nil {
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil && !missing(err) {
 		return Stream{}, err
 	}
-	slices.Sort(paths)
 	s := Stream{}
-	for _, path := range append([]string{filepath.Join(dir, name)}, paths...) {
-		info, err := os.Stat(path)
+	for _, e := range entries {
+		offset, isPart := strings.CutPrefix(e.Name(), name+".")
+		if !isPart && e.Name() != name {
+			continue
+		}
+		p := Part{Path: path.Join(dir, e.Name())}
+		if isPart {
+			if p.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil {
+				continue // it is not of a keeper
+			}
+		}
+		info, err := os.Stat(p.Path)
 		if missing(err) {
 			continue
 		}
 		if err != nil {
 			return Stream{}, err
 		}
-		p := Part{Path: path, Size: info.Size()}
-		if suffix := filepath.Ext(path); filepath.Base(path) != name {
-			if p.Offset, err = strconv.ParseInt(strings.TrimPrefix(suffix, "."), 10, 64); err != nil {
-				continue // it is not of a keeper
-			}
-		}
+		p.Size = info.Size()
 		s.Parts = append(s.Parts, p)
 		s.Size = p.Offset + p.Size
 	}
 	return s, nil
-}
-
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // Whole reads the stream if nothing of it is left out and it has at most limit bytes; false otherwise.

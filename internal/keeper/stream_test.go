@@ -102,10 +102,10 @@ func TestStreamWithAGap(t *testing.T) {
 
 func TestRecordIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
-	if err := createRecord(dir, keeperFile, &Keeper{Socket: "a"}); err != nil {
+	if err := createKeeper(dir, &Keeper{Socket: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := createRecord(dir, keeperFile, &Keeper{Socket: "b"}); !os.IsExist(err) {
+	if err := createKeeper(dir, &Keeper{Socket: "b"}); !os.IsExist(err) {
 		t.Errorf("%v", err)
 	}
 	k, err := ReadKeeper(dir)

@@ -206,8 +206,12 @@ func (m *machine) stops() {
 		p.keeper = nil
 		p.ends(keeper.Exit{})
 	}
-	for _, d := range m.dirs {
+	for _, at := range (stateDir{m}).inOrder() {
+		d := m.dirs[at]
 		d.process = nil
+		if d.exit == nil && m.w.hostChoices.IntN(2) == 0 {
+			d.keeper = nil // keeper.json was not synced
+		}
 	}
 }
 

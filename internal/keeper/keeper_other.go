@@ -1,6 +1,0 @@
-//go:build !linux
-
-package keeper
-
-// MaybeRun does nothing: keepers run on Linux only.
-func MaybeRun() {}
