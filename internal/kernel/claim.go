@@ -129,7 +129,7 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 	if a.Room(AgentLimit(s.Agent)) == 0 || !j.HasPermit && a.Room(JobLimit(s.Type)) == 0 {
 		return false
 	}
-	needs := s.Needs.List()
+	needs := s.Needs.Total()
 	return !slices.ContainsFunc(needs, func(n Need) bool { return a.Room(n.Name) < ofLimit(needs, n.Name) || a.roomFor(n.LimitKey) < n.Amount })
 }
 
@@ -141,7 +141,7 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	if a.HasRoom(e.job, r.Step) {
 		return true
 	}
-	needs := r.Needs.List()
+	needs := r.Needs.Total()
 	for _, n := range needs {
 		if amount := ofLimit(needs, n.Name); a.Room(n.Name) < amount && amount <= largest(a.limits[n.Name].Max, a.limits[n.Name].Rate) {
 			if a.full == nil {
@@ -259,20 +259,42 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if !limits.Empty() {
 		w.takePermits(limits, e, r)
 	}
-	e.job.HasPermit = true
+	w.acquirePermit(e, r)
 	w.dispatch(e, r, d, c)
 	w.keepInput(e, r, d, input)
 	w.finishEvent(e)
 	return w.runOf(e, r, input, src.output, secrets), nil
 }
 
+// acquirePermit makes the job the holder of its permits, at its first run. Its ready steps do not need them any more.
+func (w *Workset) acquirePermit(e *entry, r *row) {
+	if e.job.HasPermit {
+		return
+	}
+	e.job.HasPermit = true
+	r.Needs = r.Needs.withoutJob()
+	if e.job.Needs != "" && e.job.Active > 1 { // others may be ready
+		w.enqueue(e, taskPermitted, 0)
+	}
+}
+
+// leaveLanesOfJob moves the ready steps of a job that has got its permits to lanes that are not closed for these.
+func (w *Workset) leaveLanesOfJob(e *entry) {
+	for i := range e.plan.Steps {
+		if r := e.steps.at(i); r.Phase == perdure.Ready && r.Needs.hasJob() {
+			r.Needs, r.dirty = r.Needs.withoutJob(), true
+			w.newlyReady = append(w.newlyReady, r.StepRef) // searches have not found it there yet
+		}
+	}
+}
+
 // takePermits takes the permits that a step needs.
 func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
 	if !e.job.HasPermit {
-		w.take(limits, Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
+		w.take(limits, Need{LimitKey: LimitKey{Name: JobLimit(e.job.Type)}, Amount: 1})
 	}
-	w.take(limits, Need{LimitKey{Name: AgentLimit(r.Agent)}, 1})
-	for _, n := range r.Needs.List() {
+	w.take(limits, Need{LimitKey: LimitKey{Name: AgentLimit(r.Agent)}, Amount: 1})
+	for _, n := range r.Needs.Total() {
 		w.take(limits, n)
 		if limits.roomFor(n.LimitKey) == 0 { // searches need not find the other steps of this lane
 			w.closeLane(limits, r, n)
