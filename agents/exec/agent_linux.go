@@ -79,7 +79,7 @@ type Agent struct {
 
 	left atomic.Int64 // commands that go on without this process
 
-	// starting holds a token for each keeper that is being started: no more than there are processors. More of them at once
+	// starting holds a token for each keeper that is being started: two for each processor, because they also wait for the disk. More
 	// would start no sooner, and would keep this machine's other processes from running.
 	starting chan struct{}
 
@@ -96,7 +96,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.StopWithin <= 0 {
 		cfg.StopWithin = DefaultStopWithin
 	}
-	a := &Agent{Agent: perdure.NewAgent(Name), cfg: cfg, boot: boot, jobs: &slurm.Watcher{Cluster: cfg.Slurm, Log: cfg.Log}, starting: make(chan struct{}, runtime.NumCPU()), live: map[string]*keeper.Attendant{}}
+	a := &Agent{Agent: perdure.NewAgent(Name), cfg: cfg, boot: boot, jobs: &slurm.Watcher{Cluster: cfg.Slurm, Log: cfg.Log}, starting: make(chan struct{}, 2*runtime.NumCPU()), live: map[string]*keeper.Attendant{}}
 	a.Slots = cfg.Slots
 	a.HandleAny(a.run)
 	return a, nil
