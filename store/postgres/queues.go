@@ -78,14 +78,15 @@ func (d *queueChanges) jobChanged(was, now *kernel.Job) {
 		d.delOpen = append(d.delOpen, openEntry{job: now.ID})
 	}
 	d.exceptionsChanged(was, now)
-	if had := was != nil && was.HasPermit; had != now.HasPermit {
-		held := kernel.Permits{Type: now.Type, Job: now.Needs}
-		if now.HasPermit {
-			d.permitsChanged(kernel.StepRef{Job: now.ID}, kernel.Permits{}, held)
-		} else {
-			d.permitsChanged(kernel.StepRef{Job: now.ID}, held, kernel.Permits{})
-		}
+	d.permitsChanged(kernel.StepRef{Job: now.ID}, heldBy(was), heldBy(now))
+}
+
+// heldBy returns the permits that a job holds; nil: there is none.
+func heldBy(j *kernel.Job) kernel.Permits {
+	if j == nil || !j.HasPermit {
+		return kernel.Permits{}
 	}
+	return kernel.Permits{Type: j.Type, Job: j.Needs}
 }
 
 // exceptionsChanged adds what a change of a job's row changes in table exception.
