@@ -136,6 +136,7 @@ var badYAML = []bad{
 	{"limit of the job, key of a step", "type: t\nlimits: [{name: ads, key: \"${§steps.a.output}\"}]\nsteps: {a: {agent: x}}\n", "no step has run"},
 	{"limit of the job, key null", "type: t\ninput: {n: null}\nlimits: [{name: ads, key: §\"${input.n}\"}]\nsteps: {a: {agent: x}}\n", "text, a number, true or false"},
 	{"limit of the job, key of nothing", "type: t\ninput: {}\nlimits: [{name: ads, key: \"${§input.none}\"}]\nsteps: {a: {agent: x}}\n", "no field none"},
+	{"limit of the job and a step", "type: t\nlimits: [{name: §ads}]\nsteps: {b: {agent: x}, a: {agent: x, limits: [{name: ads, key: k}]}}\n", "step a names limit"},
 	{"limit of the job, twice", "type: t\nlimits: [{name: ads, key: a}, §{name: ads, key: a}]\nsteps: {a: {agent: x}}\n", "named twice"},
 	{"limit of the job, too many", "type: t\nlimits: §[{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}]\nsteps: {a: {agent: x}}\n", "9 limits; at most 8"},
 	{"schedule", "type: t\n§schedule: {}\nsteps: {a: {agent: x}}\n", "not built yet"},

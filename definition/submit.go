@@ -2,6 +2,7 @@ package definition
 
 import (
 	"cmp"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
@@ -148,6 +149,14 @@ func (d *decoder) readJobLimits(n *text.Node, env *environment) {
 		return
 	}
 	for i, use := range d.def.Limits {
+		for j := range d.def.Steps {
+			s := &d.def.Steps[j]
+			if slices.ContainsFunc(s.Limits, func(of kernel.LimitUse) bool { return of.Name == use.Name }) {
+				d.Add(p.Item(i).Member("name"), n.Kids[i].Get("name").At, "step %s names limit %s, too: jobs that hold permits could wait for each other", s.Name, text.Quote(use.Name)).
+					WithHint("name it either in the job or in its steps, or use two limits")
+				break
+			}
+		}
 		l := jobLimit{use: use}
 		if key := n.Kids[i].Get("key"); key != nil {
 			p := p.Item(i).Member("key")

@@ -129,7 +129,7 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 	if a.Room(AgentLimit(s.Agent)) == 0 || !j.HasPermit && a.Room(JobLimit(s.Type)) == 0 {
 		return false
 	}
-	needs := s.Needs.Total()
+	needs := s.Needs.List()
 	return !slices.ContainsFunc(needs, func(n Need) bool { return a.Room(n.Name) < ofLimit(needs, n.Name) || a.roomFor(n.LimitKey) < n.Amount })
 }
 
@@ -141,7 +141,7 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	if a.HasRoom(e.job, r.Step) {
 		return true
 	}
-	needs := r.Needs.Total()
+	needs := r.Needs.List()
 	for _, n := range needs {
 		if amount := ofLimit(needs, n.Name); a.Room(n.Name) < amount && amount <= largest(a.limits[n.Name].Max, a.limits[n.Name].Rate) {
 			if a.full == nil {
@@ -294,7 +294,7 @@ func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
 		w.take(limits, Need{LimitKey: LimitKey{Name: JobLimit(e.job.Type)}, Amount: 1})
 	}
 	w.take(limits, Need{LimitKey: LimitKey{Name: AgentLimit(r.Agent)}, Amount: 1})
-	for _, n := range r.Needs.Total() {
+	for _, n := range r.Needs.List() {
 		w.take(limits, n)
 		if limits.roomFor(n.LimitKey) == 0 { // searches need not find the other steps of this lane
 			w.closeLane(limits, r, n)

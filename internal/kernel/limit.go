@@ -176,7 +176,14 @@ func NeedsOf(needs []Need) Needs {
 	slices.SortFunc(needs, func(a, b Need) int {
 		return cmp.Or(a.LimitKey.Compare(b.LimitKey), cmp.Compare(holderOrder(a), holderOrder(b)))
 	})
-	merged := sumNeeds(needs, func(a, b Need) bool { return a.LimitKey == b.LimitKey && a.OfJob == b.OfJob })
+	merged := needs[:0]
+	for _, n := range needs {
+		if last := len(merged) - 1; last >= 0 && merged[last].LimitKey == n.LimitKey && merged[last].OfJob == n.OfJob {
+			merged[last].Amount += n.Amount
+			continue
+		}
+		merged = append(merged, n)
+	}
 	list := make([]needJSON, len(merged))
 	for i, n := range merged {
 		list[i] = needJSON{Name: n.Name, Job: n.OfJob}
@@ -213,36 +220,12 @@ func holderOrder(n Need) int {
 	return 0
 }
 
-// sumNeeds adds the amounts of neighbours that are the same.
-func sumNeeds(needs []Need, same func(a, b Need) bool) (sums []Need) {
-	sums = needs[:0]
-	for _, n := range needs {
-		if last := len(sums) - 1; last >= 0 && same(sums[last], n) {
-			sums[last].Amount += n.Amount
-			continue
-		}
-		sums = append(sums, n)
-	}
-	return sums
-}
-
-// Total returns what must be free of each limit and key for the step, and its job, to get their permits, in order.
-func (n Needs) Total() []Need {
-	list := n.List()
-	if !n.hasJob() {
-		return list
-	}
-	for i := range list {
-		list[i].OfJob = false
-	}
-	return sumNeeds(list, func(a, b Need) bool { return a.LimitKey == b.LimitKey })
-}
-
 // jobField marks the need of a job. Within a text, the quotation marks would be escaped.
 const jobField = `,"job":true}`
 
 // withJob returns the needs of a step together with those of its job. A ready step has them until its job has its permits,
-// so that the step is in a lane that is closed while a key of the job has no room.
+// so that the step is in a lane that is closed while a key of the job has no room. A definition names no limit for both: jobs that
+// hold permits could wait for each other.
 func (n Needs) withJob(of Needs) Needs {
 	if of == "" {
 		return n

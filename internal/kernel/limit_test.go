@@ -465,33 +465,31 @@ func TestJobNeedsItsLimitsAgainAfterItWasAtRest(t *testing.T) {
 	}
 }
 
-// What a step and its job need of the same key is needed together.
-func TestNeedsOfAStepAndItsJobAreAdded(t *testing.T) {
+// A step gets the permits of its job and its own at once, or none.
+func TestStepTakesItsLimitsAndThoseOfItsJob(t *testing.T) {
 	w := newWorld(t, "a; b")
-	w.plan.Needs = `[{"name":"ads","key":"x","amount":2},{"name":"mail"}]`
+	w.plan.Needs = `[{"name":"mail","amount":2}]`
 	w.plan.Steps[0].Limits = limitTemplate{`[{"name":"ads","key":"x"}]`, new(int)}
 	w.submitPlan()
-	if got := w.step("a").Needs; got != `[{"name":"ads","key":"x"},{"name":"ads","key":"x","amount":2,"job":true},{"name":"mail","job":true}]` {
+	if got := w.step("a").Needs; got != `[{"name":"ads","key":"x"},{"name":"mail","amount":2,"job":true}]` {
 		t.Errorf("needs %s", got)
 	}
-	if got := w.step("a").Needs.Total(); !reflect.DeepEqual(got, []Need{{LimitKey{"ads", "x"}, 3, false}, {LimitKey{Name: "mail"}, 1, false}}) {
-		t.Errorf("in total %+v", got)
+	limits := func(ads, mail int) {
+		w.limits = &Admission{}
+		w.limits.Add(Limit{Name: "ads", Max: 1, PerKey: Unbounded, Taken: Taken{Used: ads}})
+		w.limits.Add(Limit{Name: "mail", Max: 2, PerKey: Unbounded, Taken: Taken{Used: mail}})
 	}
-	w.limits.Add(Limit{Name: "ads", Max: Unbounded, PerKey: 2})
-	w.limits.AddKey(LimitKey{"ads", "x"}, Taken{})
+	limits(1, 0)
 	w.cannotClaim("a")
-	w.claim("b")
-	w.cannotClaim("a") // the job holds two
-	w.limits = &Admission{}
-	w.limits.Add(Limit{Name: "ads", Max: Unbounded, PerKey: 3})
-	w.limits.AddKey(LimitKey{"ads", "x"}, Taken{Used: 2})
+	limits(0, 1)
+	w.cannotClaim("a")
+	w.cannotClaim("b")
+	limits(0, 0)
 	w.claim("a")
-	if n := w.limits.keys[LimitKey{"ads", "x"}].Used; n != 3 {
-		t.Errorf("%d are taken", n)
+	if w.limits.limits["ads"].Used != 1 || w.limits.limits["mail"].Used != 2 || w.step("a").Needs != `[{"name":"ads","key":"x"}]` {
+		t.Errorf("%+v, needs %s", w.limits.limits, w.step("a").Needs)
 	}
-	if w.step("a").Needs != `[{"name":"ads","key":"x"}]` {
-		t.Errorf("needs %s", w.step("a").Needs)
-	}
+	w.claim("b")
 }
 
 // The needs of a job and the demand of a step are kept together with those of the step, whatever their order.

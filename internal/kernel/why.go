@@ -209,7 +209,7 @@ func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 	if !j.HasPermit {
 		needs = append(needs, Need{LimitKey: LimitKey{Name: JobLimit(j.Type)}, Amount: 1})
 	}
-	needs = append(needs, s.Needs.Total()...)
+	needs = append(needs, s.Needs.List()...)
 	check := func(n Need, b KeyBound, use KeyUse) {
 		key := ""
 		if n.Key != "" {
