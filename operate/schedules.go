@@ -360,6 +360,9 @@ const (
 	FiringSkipped FiringState = "skipped" // it got no job
 )
 
+// FiringStates are all states of firings.
+var FiringStates = []FiringState{FiringWaiting, FiringRunning, FiringParked, FiringDone, FiringUndone, FiringUnsure, FiringSkipped}
+
 // FiringReason says why a nominal time got no job, or a job in another way than by its rule.
 type FiringReason string
 
@@ -372,6 +375,9 @@ const (
 	FiringTrigger  FiringReason = "trigger"  // an operator has triggered it
 	FiringBackfill FiringReason = "backfill"
 )
+
+// FiringReasons are all reasons.
+var FiringReasons = []FiringReason{FiringOverlap, FiringCatchUp, FiringRefused, FiringReplaced, FiringTrigger, FiringBackfill}
 
 // Firing is a line of the history of a schedule: a nominal time and its job, or nominal times that got none.
 type Firing struct {

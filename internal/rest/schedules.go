@@ -17,26 +17,26 @@ import (
 // The types of the bodies, for the OpenAPI description. The bodies are read field by field.
 type (
 	scheduleBody struct {
-		Cron       scheduleCron     `json:"cron,omitempty" doc:"One text of five fields (minute, hour, day of the month, month, day of the week), a word such as @daily, or a list of them. L is the last day, 5L the last Friday, 5#2 the second one. Exactly one of cron, every and at is given"`
+		Cron       cronText         `json:"cron,omitempty" doc:"One text of five fields (minute, hour, day of the month, month, day of the week), a word such as @daily, or a list of them. L is the last day, 5L the last Friday, 5#2 the second one. Exactly one of cron, every and at is given"`
 		Every      perdure.Duration `json:"every,omitempty" doc:"Whole seconds, 1s at least, counted from from; without it, from the beginning of 1970 in UTC"`
 		At         []time.Time      `json:"at,omitempty" maxItems:"1000" doc:"Single times, in whole seconds"`
 		Timezone   string           `json:"timezone,omitempty" doc:"Of cron: a name of the IANA database; default: UTC"`
-		Job        scheduleJob      `json:"job" doc:"The job that is submitted. ${schedule.time}, ${schedule.previous} and ${schedule.name} in its texts are replaced"`
-		Overlap    scheduleOverlap  `json:"overlap,omitempty" doc:"What happens while an earlier job has not settled; default: skip"`
-		CatchUp    *scheduleCatchUp `json:"catchUp,omitempty" doc:"Which times that passed without a job still get one; default: the latest one of the last hour"`
+		Job        scheduleJobBody  `json:"job" doc:"The job that is submitted. ${schedule.time}, ${schedule.previous} and ${schedule.name} in its texts are replaced"`
+		Overlap    overlapWord      `json:"overlap,omitempty" doc:"What happens while an earlier job has not settled; default: skip"`
+		CatchUp    *catchUpBody     `json:"catchUp,omitempty" doc:"Which times that passed without a job still get one; default: the latest one of the last hour"`
 		Jitter     perdure.Duration `json:"jitter,omitempty" doc:"Each job starts late by a part of it, at most 24h"`
 		PauseAfter int              `json:"pauseAfter,omitempty" minimum:"0" maximum:"1000" doc:"After so many jobs in a row that were undone, given up or parked, the schedule is paused; 0: never"`
 		From       *time.Time       `json:"from,omitempty" doc:"No job starts for an earlier time"`
 		Until      *time.Time       `json:"until,omitempty" doc:"All jobs are for earlier times"`
 		Paused     *bool            `json:"paused,omitempty" doc:"Pauses or resumes the schedule; without it, an existing schedule stays as it is"`
 	}
-	scheduleJob struct {
-		Definition scheduleDefinition `json:"definition" doc:"The definition, as in a submission: an object, or the text of a job file. It has no key"`
-		Input      json.RawMessage    `json:"input,omitempty" doc:"In place of the definition's"`
-		Priority   *int               `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"In place of the definition's"`
-		Labels     map[string]string  `json:"labels,omitempty" doc:"In place of the definition's"`
+	scheduleJobBody struct {
+		Definition jobDefinition     `json:"definition" doc:"The definition, as in a submission: an object, or the text of a job file. It has no key"`
+		Input      json.RawMessage   `json:"input,omitempty" doc:"In place of the definition's"`
+		Priority   *int              `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"In place of the definition's"`
+		Labels     map[string]string `json:"labels,omitempty" doc:"In place of the definition's"`
 	}
-	scheduleCatchUp struct {
+	catchUpBody struct {
 		Within perdure.Duration `json:"within,omitempty" doc:"Only times that passed so long ago at most; default: 1h"`
 		Max    int              `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"Of these, only so many: the latest; default: 1"`
 	}
@@ -56,24 +56,28 @@ type (
 		DryRun   bool      `json:"dryRun,omitempty" doc:"Store nothing"`
 		Again    bool      `json:"again,omitempty" doc:"All times get a new job, also those that have one"`
 	}
-	scheduleCron       []string
-	scheduleDefinition json.RawMessage
-	scheduleOverlap    string
-	scheduleState      string
-	firingState        string
+	cronText      []string
+	jobDefinition json.RawMessage
+	overlapWord   string
+	scheduleState string
+	firingState   string
+	firingReason  string
 )
 
-func (scheduleOverlap) Schema(huma.Registry) *huma.Schema { return words(operate.ScheduleOverlaps...) }
-func (scheduleState) Schema(huma.Registry) *huma.Schema   { return words(operate.ScheduleStates...) }
+func (overlapWord) Schema(huma.Registry) *huma.Schema   { return words(operate.ScheduleOverlaps...) }
+func (scheduleState) Schema(huma.Registry) *huma.Schema { return words(operate.ScheduleStates...) }
 
-func (scheduleCron) Schema(huma.Registry) *huma.Schema {
+func (cronText) Schema(huma.Registry) *huma.Schema {
 	text := &huma.Schema{Type: huma.TypeString}
 	return &huma.Schema{AnyOf: []*huma.Schema{text, {Type: huma.TypeArray, Items: text}}}
 }
 
-func (scheduleDefinition) Schema(huma.Registry) *huma.Schema {
+func (jobDefinition) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeObject, AdditionalProperties: &huma.Schema{}}, {Type: huma.TypeString}}}
 }
+
+func (firingState) Schema(huma.Registry) *huma.Schema  { return words(operate.FiringStates...) }
+func (firingReason) Schema(huma.Registry) *huma.Schema { return words(operate.FiringReasons...) }
 
 var scheduleFields = []string{"cron", "every", "at", "timezone", "job", "overlap", "catchUp", "jitter", "pauseAfter", "from", "until", "paused"}
 
