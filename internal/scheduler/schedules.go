@@ -337,7 +337,7 @@ func (s *Scheduler) PutSchedule(ctx context.Context, name, author string, settin
 			return err
 		}
 		if wasPaused && !row.Paused {
-			if err := s.closeScheduleAlert(tx, name, author, now); err != nil {
+			if err := closeScheduleAlert(tx, name, author); err != nil {
 				return err
 			}
 		}
@@ -368,50 +368,30 @@ func newSchedule(tx kernel.Tx, name string) (*kernel.Schedule, error) {
 	return &kernel.Schedule{Name: name}, nil
 }
 
-// closeScheduleAlert closes the alert that a schedule was paused.
-func (s *Scheduler) closeScheduleAlert(tx kernel.Tx, name, author string, now time.Time) error {
-	c := &kernel.Changes{CloseAlerts: []kernel.CloseAlerts{kernel.ClosesOf(name, author)}}
-	open, err := tx.LockAlerts(c.CloseAlerts)
-	if err != nil || len(open) == 0 {
-		return err
-	}
-	routing, err := tx.Routing()
-	if err != nil {
-		return err
-	}
-	w := kernel.NewWorkset(now, s.env.Float64)
-	w.UseRouting(routing)
-	w.NotifyClosedAlerts(c, open)
-	return tx.Save(c)
+// closeScheduleAlert closes the alert that a schedule was paused. Receivers are notified of closed alerts of jobs only.
+func closeScheduleAlert(tx kernel.Tx, name, author string) error {
+	return tx.Save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{kernel.ClosesOf(name, author)}})
 }
 
 // DeleteSchedule deletes a schedule with its history.
 func (s *Scheduler) DeleteSchedule(ctx context.Context, name, author string) error {
 	gone := false // an earlier try of this call, whose commit was indeterminate, may have deleted it
-	err := s.update(ctx, func(tx kernel.Tx) error {
+	return s.update(ctx, func(tx kernel.Tx) error {
 		if _, err := lockSchedule(tx, name); err != nil {
 			if gone && perdure.CodeOf(err) == perdure.CodeNotFound {
 				return nil
 			}
 			return err
 		}
-		now, err := tx.Now()
-		if err != nil {
-			return err
-		}
 		if _, err := tx.DeleteSchedule(name); err != nil {
 			return err
 		}
 		gone = true
-		if err := s.closeScheduleAlert(tx, name, author, now); err != nil {
+		if err := closeScheduleAlert(tx, name, author); err != nil {
 			return err
 		}
 		return auditSetting(ctx, tx, author, "deleteSchedule", name)
 	})
-	if err == nil {
-		s.cfg.OnNotify()
-	}
-	return err
 }
 
 // ChangeSchedule changes a schedule, and records the change as act in the audit log. If change returns false, nothing is
@@ -435,7 +415,7 @@ func (s *Scheduler) ChangeSchedule(ctx context.Context, act, name, author, reaso
 			return err
 		}
 		if wasPaused && !row.Paused {
-			if err := s.closeScheduleAlert(tx, name, author, now); err != nil {
+			if err := closeScheduleAlert(tx, name, author); err != nil {
 				return err
 			}
 		}
@@ -444,9 +424,6 @@ func (s *Scheduler) ChangeSchedule(ctx context.Context, act, name, author, reaso
 		return saveAudit(tx, audit)
 	})
 	s.cfg.OnSchedule()
-	if err == nil {
-		s.cfg.OnNotify()
-	}
 	return row, err
 }
 

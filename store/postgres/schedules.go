@@ -89,6 +89,9 @@ func (tx *tx) CountSchedules() (n int, err error) {
 
 func (tx *tx) PutSchedule(s *kernel.Schedule) error {
 	tx.wrote = true
+	if err := tx.start(); err != nil {
+		return err
+	}
 	b := &s.Backfill
 	tx.saved = append(tx.saved, pgwire.New(putScheduleSQL).Text(s.Name).Text(string(s.Settings)).Int64(s.Version).Bool(s.Paused).Text(s.PausedCause).
 		Time(s.Next).Time(s.DueAt).Time(s.Last).UUID(s.LastJob).Int(s.Failures).Int64(s.Fired).Int64(s.SkippedOverlap).Int64(s.SkippedCatchUp).
@@ -118,6 +121,9 @@ func (tx *tx) PutFirings(lines []kernel.Firing) error {
 		return nil
 	}
 	tx.wrote = true
+	if err := tx.start(); err != nil {
+		return err
+	}
 	lines = slices.SortedFunc(slices.Values(lines), func(a, b kernel.Firing) int { return a.Key().Compare(b.Key()) })
 	for _, f := range lines {
 		tx.saved = append(tx.saved, pgwire.New(putFiringSQL).Text(f.Schedule).Moment(f.Nominal).Int(f.Again).Time(f.To).Int64(f.Times).Text(string(f.State)).Text(string(f.Reason)).
