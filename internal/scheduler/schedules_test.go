@@ -241,7 +241,7 @@ func TestRefusedJobPausesItsSchedule(t *testing.T) {
 	})
 }
 
-// F282, F285: any number of leaders decide the same schedules at once, and each time has one job.
+// I27, F285: any number of leaders decide the same schedules at once, and each time has one job.
 func TestLeadersAtOnceFireOnce(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const leaders, schedules = 3, 5

@@ -200,7 +200,14 @@ func (w *world) schedulesCommitted(n *node, t *watchedTx) {
 		if !now.Next.IsZero() && now.Next.Before(before.Next) {
 			w.wrong("I27", "schedule %s goes back from %s to %s", name, before.Next, now.Next)
 		}
+		if w.clockOffset < 0 && now.Fired > before.Fired {
+			w.hit("F171")
+		}
+		if !before.Paused && now.Paused && now.Failures > 0 {
+			w.hit("F172")
+		}
 		if before.Paused && !now.Paused || before.Version != now.Version {
+			w.hit("F288")
 			continue
 		}
 		set, err := now.Parse()
