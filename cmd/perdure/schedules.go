@@ -128,7 +128,8 @@ REST API and the name:
   job:
     definition:
       type: report
-      steps: {make: {agent: shell, with: {command: [./report.sh, "${schedule.time}"]}}}
+      steps:
+        make: {agent: shell, with: {command: [./report.sh, "${schedule.time}"]}}
 
 The history of the schedule is kept. If its rule of times changes, the new one begins now.`,
 		Example: "  perdure schedules apply nightly.yaml\n  perdure schedules apply - < nightly.yaml",

@@ -160,6 +160,10 @@ func (w *world) play(r *rand.Rand) error {
 		w.runToRest()
 		w.checkLists()
 	}
+	if len(w.faults) == 0 && w.resumeSchedules() {
+		w.runToRest()
+		w.checkLists()
+	}
 	if len(w.faults) == 0 && w.playCrowd() {
 		w.runToRest()
 		w.checkLists()

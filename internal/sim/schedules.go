@@ -154,6 +154,23 @@ func (w *world) actOnSchedule(p *plannedSchedule, a scheduleAct) {
 	w.logLine("schedule %s: %s: %v", p.name, a.kind, err)
 }
 
+// resumeSchedules lets an operator resume the schedules that are paused, long after some of their times. It returns false if
+// there are none.
+func (w *world) resumeSchedules() (any bool) {
+	for i := range w.schedules {
+		p := &w.schedules[i]
+		row, err := w.inner.Schedule(context.Background(), p.name)
+		w.must(err)
+		if row == nil || !row.Paused {
+			continue
+		}
+		any = true
+		w.clients.Go(func() { w.actOnSchedule(p, scheduleAct{kind: "catch up"}) })
+	}
+	w.settle(w.clients)
+	return any
+}
+
 // scheduled is what a transaction has done to schedules.
 type scheduled struct {
 	before map[string]*kernel.Schedule // as they were locked; nil: there was none
