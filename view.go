@@ -186,6 +186,7 @@ const (
 	AlertClock       AlertKind = "clock"       // without a job: the database server's clock was set; closed by an operator
 	AlertUndelivered AlertKind = "undelivered" // without a job: notifications of a receiver are dead; closed by an operator
 	AlertNoSpace     AlertKind = "noSpace"     // without a job: a host has reported no capacity; closed when it has some again
+	AlertSchedule    AlertKind = "schedule"    // without a job: a rule has paused a schedule; closed when that is resumed, replaced or deleted
 	AlertSetback     AlertKind = "setback"     // without a job: the store may have lost commits; closed by an operator, or after a failover without loss
 )
 

@@ -61,6 +61,9 @@ func TestRoundTrip(t *testing.T) {
 	job, last := resttest.Job(), resttest.Job()
 	last.Phase, last.Steps = perdure.Settled, last.Steps[1:]
 	webhook := operate.WebhookRequest{Name: "shop", WebhookSettings: operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventAlertRaised}, Types: []string{"order", "a.b"}, Format: operate.FormatSlack}, Author: "Zoë"}
+	schedule := operate.ScheduleRequest{Name: "nightly", Author: "Zoë", ScheduleSettings: resttest.ScheduleSettings()}
+	once := operate.ScheduleRequest{Name: "once", Author: "anna", ScheduleSettings: operate.ScheduleSettings{At: []time.Time{resttest.At}, Job: operate.ScheduleJob{Definition: json.RawMessage(`"type: t\nsteps: {s: {agent: a}}\n"`)}}}
+	backfill := operate.ScheduleBackfill{Name: "nightly", Author: "anna", From: resttest.At, To: resttest.At.Add(time.Hour), Parallel: 7, DryRun: true, Again: true}
 	type all = []any
 
 	for _, test := range []struct {
@@ -302,6 +305,53 @@ func TestRoundTrip(t *testing.T) {
 		{"DeleteHost", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteHost(ctx, "h1", "anna")
 		}, all{"h1", "anna"}, nil},
+		{"PutSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, created, err := s.PutSchedule(ctx, schedule)
+			return all{v, created}, err
+		}, all{schedule}, all{resttest.Schedule(), true}},
+		{"PutSchedule of times", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, _, err := s.PutSchedule(ctx, once)
+			return all{v}, err
+		}, all{once}, all{resttest.Schedule()}},
+		{"GetSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.GetSchedule(ctx, "nightly")
+			return all{v}, err
+		}, all{"nightly"}, all{resttest.Schedule()}},
+		{"ListSchedules", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ListSchedules(ctx, operate.ScheduleQuery{State: operate.ScheduleEnded, Limit: 7, Cursor: "c/+="})
+			return all{v}, err
+		}, all{operate.ScheduleQuery{State: operate.ScheduleEnded, Limit: 7, Cursor: "c/+="}}, all{&perdure.Page[operate.ScheduleView]{Items: []operate.ScheduleView{*resttest.Schedule()}, NextCursor: "z"}}},
+		{"DeleteSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
+			return nil, s.DeleteSchedule(ctx, "nightly", "anna")
+		}, all{"nightly", "anna"}, nil},
+		{"PauseSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.PauseSchedule(ctx, operate.SchedulePause{Name: "nightly", Author: "Zoë", Reason: "<r>"})
+			return all{v}, err
+		}, all{operate.SchedulePause{Name: "nightly", Author: "Zoë", Reason: "<r>"}}, all{resttest.Schedule()}},
+		{"ResumeSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ResumeSchedule(ctx, operate.ScheduleResume{Name: "nightly", Author: "anna", CatchUp: true})
+			return all{v}, err
+		}, all{operate.ScheduleResume{Name: "nightly", Author: "anna", CatchUp: true}}, all{resttest.Schedule()}},
+		{"TriggerSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.TriggerSchedule(ctx, operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At})
+			return all{v}, err
+		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true}}},
+		{"TriggerSchedule now", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.TriggerSchedule(ctx, operate.ScheduleTrigger{Name: "nightly", Author: "anna"})
+			return all{v}, err
+		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna"}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true}}},
+		{"BackfillSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.BackfillSchedule(ctx, backfill)
+			return all{v}, err
+		}, all{backfill}, all{resttest.Backfill()}},
+		{"NextTimes", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.NextTimes(ctx, "nightly", 7)
+			return all{v}, err
+		}, all{"nightly", 7}, all{[]time.Time{resttest.At, resttest.At.Add(time.Hour)}}},
+		{"ListFirings", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ListFirings(ctx, operate.FiringQuery{Name: "nightly", Limit: 7, Cursor: "c/+="})
+			return all{v}, err
+		}, all{operate.FiringQuery{Name: "nightly", Limit: 7, Cursor: "c/+="}}, all{&perdure.Page[operate.Firing]{Items: resttest.Firings(), NextCursor: "next"}}},
 		{"ListAgents", func(ctx context.Context, s protocol.Server) (all, error) {
 			agents, err := s.ListAgents(ctx)
 			return all{agents}, err

@@ -153,6 +153,23 @@ func read(data []byte, format Format) ([]text.Node, *text.Fault) {
 	return text.ReadYAML(data)
 }
 
+// ToJSON returns the one document of a text as compact JSON, with its fields in their order. It does not check what the
+// document means. The error is as that of Parse.
+func ToJSON(data []byte, format Format) (json.RawMessage, error) {
+	data = bytes.TrimPrefix(data, text.ByteOrderMark)
+	fs := text.Faults{Source: text.NewSource(data)}
+	docs, f := read(data, format)
+	switch {
+	case f != nil:
+		fs.Put(f)
+	case len(docs) != 1:
+		fs.Put(text.Malformed(0, "it has %d documents; one is expected", len(docs)))
+	default:
+		return text.AppendAsWritten(make([]byte, 0, len(data)), &docs[0]), nil
+	}
+	return nil, fs.Err()
+}
+
 // Compile makes a shape of the canonical text that a store keeps. That text was checked before it was stored, so that only
 // what makes a shape impossible is refused here.
 func (c *Compiler) Compile(stored []byte) (*kernel.Shape, error) {

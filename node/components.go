@@ -30,6 +30,7 @@ func (n *Node) components() []component {
 	return []component{
 		{name: "supervisor", run: n.supervisor.Run},
 		{name: "supervisor", role: kernel.RoleSupervisor, run: n.supervisor.Lead},
+		{name: "timetable", role: kernel.RoleSupervisor, run: n.timetable.Lead},
 		{name: "horizon", role: kernel.RoleSupervisor, run: n.horizon()},
 		{name: "statistics", role: kernel.RoleSupervisor, run: n.statistics().Lead},
 		{name: "artifacts", role: kernel.RoleSupervisor, run: n.artifactSweeper()},

@@ -52,6 +52,7 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/internal/stats"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/internal/timetable"
 	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/internal/watch"
 	"github.com/perdure/perdure/internal/webhook"
@@ -161,6 +162,7 @@ type Node struct {
 	supervisor *supervisor.Supervisor
 	courier    *courier.Courier
 	bulk       *bulk.Worker
+	timetable  *timetable.Timetable
 	webhooks   *webhook.Deliverer
 	streams    webhook.Streams
 	access     *access.Registry
@@ -207,11 +209,13 @@ func New(store Store, cfg Config) *Node {
 	n.counters = stats.NewCounters(stats.CountersConfig{Store: store, Node: n.id, StoreTime: n.storeTime, Log: n.log, Env: n.env})
 	n.scheduler = scheduler.New(n.schedulerConfig(compiler, newID))
 	n.supervisor = supervisor.New(n.supervisorConfig())
+	book := timetable.NewBook(compiler)
+	n.timetable = timetable.New(timetable.Config{Store: store, Scheduler: n.scheduler, Book: book, Fired: n.metrics.Fired, Deposed: n.deposed, Log: n.log, Env: n.env})
 	var traceID func(perdure.JobID) string
 	if cfg.Tracer != nil {
 		traceID = cfg.Tracer.TraceID
 	}
-	s := service.Config{TraceID: traceID, TraceURL: cfg.TraceURL, Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
+	s := service.Config{TraceID: traceID, TraceURL: cfg.TraceURL, Store: store, Scheduler: n.scheduler, Compiler: compiler, Schedules: book, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
 		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Streams: &n.streams, EventPoll: n.eventPoll, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, LogRate: cfg.LogRate, Artifacts: cfg.Artifacts, Log: n.log, Env: n.env}
 	if h := cfg.Hooks; h != nil && h.Service != nil {
 		h.Service(&s)
@@ -244,9 +248,10 @@ func New(store Store, cfg Config) *Node {
 
 func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.JobID) scheduler.Config {
 	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: meter{n.metrics, n.counters}, Tracer: n.tracer(), OnBroken: n.fail,
-		OnNotify: func() { n.webhooks.Wake() },
-		OnWait:   func(at time.Time) { n.supervisor.Sooner(at) },
-		Writers:  cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
+		OnNotify:   func() { n.webhooks.Wake() },
+		OnSchedule: func() { n.timetable.Wake() },
+		OnWait:     func(at time.Time) { n.supervisor.Sooner(at) },
+		Writers:    cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
 		NewID: func() perdure.JobID { return kernel.WithCell(newID(), int(n.cell.Load())) }}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Scheduler(&c)

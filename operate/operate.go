@@ -40,6 +40,7 @@ type Service interface {
 	Webhooks
 	Roles
 	Hosts
+	Schedules
 	Access
 }
 

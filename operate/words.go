@@ -17,7 +17,7 @@ func AlertKinds() []perdure.AlertKind {
 
 // StoreAlertKinds returns the kinds of alerts that may belong to no job.
 func StoreAlertKinds() []perdure.AlertKind {
-	return []perdure.AlertKind{perdure.AlertRefused, perdure.AlertClock, perdure.AlertSetback, perdure.AlertUndelivered, perdure.AlertNoSpace}
+	return []perdure.AlertKind{perdure.AlertRefused, perdure.AlertClock, perdure.AlertSetback, perdure.AlertUndelivered, perdure.AlertNoSpace, perdure.AlertSchedule}
 }
 
 // Texts returns words as strings, for messages and schemas.

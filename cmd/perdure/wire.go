@@ -282,4 +282,7 @@ func parse(file string, src []byte, set map[string]json.RawMessage, key string) 
 // faults formats the errors in a file.
 func faults(file string, src []byte, err error) string { return definition.FormatError(file, src, err) }
 
+// toJSON reads a file of YAML or JSON.
+func toJSON(src []byte) ([]byte, error) { return definition.ToJSON(src, definition.YAML) }
+
 func jobSchema() []byte { return definition.Schema() }

@@ -493,3 +493,45 @@ func (s *Store) HostRuns(ctx context.Context, holder string, max int) (runs []ke
 	}
 	return runs, err
 }
+
+func (s *Store) Schedule(ctx context.Context, name string) (row *kernel.Schedule, err error) {
+	if err = s.readFault(ctx); err == nil {
+		row, err = s.Store.Schedule(ctx, name)
+	}
+	return row, err
+}
+
+func (s *Store) Schedules(ctx context.Context, after string, max int) (rows []*kernel.Schedule, err error) {
+	if err = s.readFault(ctx); err == nil {
+		rows, err = s.Store.Schedules(ctx, after, max)
+	}
+	return rows, err
+}
+
+func (s *Store) DueSchedules(ctx context.Context, now time.Time, max int) (due []*kernel.Schedule, next time.Time, err error) {
+	if err = s.readFault(ctx); err == nil {
+		due, next, err = s.Store.DueSchedules(ctx, now, max)
+	}
+	return due, next, err
+}
+
+func (s *Store) OpenFiringsOf(ctx context.Context, schedule string, max int) (lines []kernel.Firing, err error) {
+	if err = s.readFault(ctx); err == nil {
+		lines, err = s.Store.OpenFiringsOf(ctx, schedule, max)
+	}
+	return lines, err
+}
+
+func (s *Store) Firings(ctx context.Context, schedule string, before kernel.FiringKey, max int) (lines []kernel.Firing, err error) {
+	if err = s.readFault(ctx); err == nil {
+		lines, err = s.Store.Firings(ctx, schedule, before, max)
+	}
+	return lines, err
+}
+
+func (s *Store) ForgetFirings(ctx context.Context, before time.Time, max int) (n int, err error) {
+	if err = s.readFault(ctx); err == nil {
+		n, err = s.Store.ForgetFirings(ctx, before, max)
+	}
+	return n, err
+}

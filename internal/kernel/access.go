@@ -71,7 +71,7 @@ var AuditActs = []string{
 	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit), string(perdure.VerbStop),
 	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
 	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "holdRole", "releaseRole",
-	"drainHost", "readyHost", "deleteHost",
+	"drainHost", "readyHost", "deleteHost", "putSchedule", "deleteSchedule", "pauseSchedule", "resumeSchedule", "triggerSchedule", "backfillSchedule",
 	"login", "logout", "createToken", "rotateToken", "deleteToken", "deleteSession",
 	ActRaiseFence, ActRefusals,
 
@@ -79,7 +79,7 @@ var AuditActs = []string{
 	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat", "appendLogs", "putArtifact", "getArtifact",
 	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
 	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
-	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listRoles", "registerHost", "listHosts", "getHost", "listTokens", "listSessions", "getAudit", "getMe",
+	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listRoles", "registerHost", "listHosts", "getHost", "listSchedules", "getSchedule", "nextTimes", "listFirings", "listTokens", "listSessions", "getAudit", "getMe",
 }
 
 // Acts that are no calls of the API.

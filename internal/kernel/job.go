@@ -181,9 +181,9 @@ type Alert struct {
 	ClosedBy string
 }
 
-// OfStep returns the name of the alert's step; empty: it is about a job, a host or the store.
+// OfStep returns the name of the alert's step; empty: it is about a job, a host, a schedule or the store.
 func (a *Alert) OfStep() string {
-	if a.Kind == perdure.AlertNoSpace { // see AlertsOfHost
+	if a.Kind == perdure.AlertNoSpace || a.Kind == perdure.AlertSchedule { // see AlertsOfHost and AlertOfSchedule
 		return ""
 	}
 	return a.Step

@@ -42,7 +42,7 @@ type RoleInfo struct {
 // RoleTable lists every role of this program, one entry each. Every node runs for all of them.
 func RoleTable() []RoleInfo {
 	return []RoleInfo{
-		{RoleSupervisor, "finds expired runs, steps whose wait is over, and jobs past their deadline, every second; computes the statistics"},
+		{RoleSupervisor, "finds expired runs, steps whose wait is over, and jobs past their deadline, every second; starts the jobs of schedules; computes the statistics"},
 		{RoleCourier, "applies mail: it turns submissions made in callers' transactions into jobs; carries out bulk acts; delivers notifications"},
 	}
 }

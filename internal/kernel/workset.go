@@ -536,6 +536,7 @@ func (w *Workset) collect(more bool) *Changes {
 			now := w.alloc.jobs.frozen(e.job, more)
 			c.Jobs = append(c.Jobs, JobChange{Now: now, Loaded: e.loaded})
 			w.notifyJob(&c, e, e.loaded, now)
+			c.noteFiring(e.loaded, now)
 			e.loaded, e.dirty = now, false
 		}
 		for r := range e.changedRows() {
@@ -562,6 +563,7 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 	c.useArtifacts(e.job.ID, e.plan.Artifacts)
 	c.useArtifacts(e.job.ID, ArtifactsIn(e.job.Input))
 	w.notifyJob(c, e, nil, e.loaded)
+	c.noteFiring(nil, e.loaded)
 }
 
 // changedRows yields the changed steps in order.

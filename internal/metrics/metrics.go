@@ -55,6 +55,8 @@ type Metrics struct {
 	deliveries  *prometheus.CounterVec
 	undelivered prometheus.Gauge
 	logsMoved   prometheus.Counter
+	fired       prometheus.Counter
+	fireLate    prometheus.Histogram
 }
 
 // New returns the metrics of a node. version is the version of the program.
@@ -110,6 +112,8 @@ func New(version string) *Metrics {
 	m.refusals = counter("role_writes_refused_total", "Writes under a role that were refused because another node leads.", "role")
 	m.renewal = histogram("node_renewal_duration_seconds", "Time that the store took to renew the row of this node.", seconds).WithLabelValues().(prometheus.Histogram)
 	m.fence = gauge("store_fence", "Lowest number that a new run may have. It rises when the store turns out to have lost commits.")
+	m.fired = counter("schedule_jobs_total", "Jobs that schedules have started.").WithLabelValues()
+	m.fireLate = histogram("schedule_lateness_seconds", "How late the latest job of a round was started, beyond its jitter.", seconds).WithLabelValues().(prometheus.Histogram)
 	m.lag = gauge("supervisor_lag_seconds", "Time for which the oldest due work had been due at the supervisor's latest due scan.")
 	m.processed = counter("supervisor_processed_total", "Rows that the supervisor found due and processed: expired runs, due steps, overdue jobs.", "kind")
 	m.oldest = gauge("store_oldest_transaction_seconds", "Age of the oldest transaction that blocks vacuum in PostgreSQL, on the leader of the role supervisor; 0 on other nodes.")
@@ -239,6 +243,12 @@ func (m *Metrics) StoodBy(role string, stoodBy bool) {
 func (m *Metrics) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() }
 
 func (m *Metrics) RollCall(duration time.Duration) { m.renewal.Observe(duration.Seconds()) }
+
+// Fired counts the jobs that a round of the timetable has started.
+func (m *Metrics) Fired(jobs int, late time.Duration) {
+	m.fired.Add(float64(jobs))
+	m.fireLate.Observe(max(late, 0).Seconds())
+}
 
 func (m *Metrics) Scanned(lateness time.Duration) { m.lag.Set(lateness.Seconds()) }
 

@@ -83,6 +83,9 @@ var permissions = map[string]permit{
 
 	"registerHost": workers, "listHosts": viewers, "getHost": viewers, "drainHost": doers, "readyHost": doers, "deleteHost": doers,
 
+	"listSchedules": viewers, "getSchedule": viewers, "nextTimes": viewers, "listFirings": viewers,
+	"putSchedule": doers, "deleteSchedule": doers, "pauseSchedule": doers, "resumeSchedule": doers, "triggerSchedule": doers, "backfillSchedule": doers,
+
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
 	"claim": workers, "report": workers, "heartbeat": workers, "appendLogs": workers,

@@ -59,6 +59,7 @@ type batch struct {
 	movedJobs    []perdure.JobID       // jobs that have changed; some are listed more than once
 	wrote        bool                  // jobs or alerts have changed
 	notified     bool                  // notifications were stored
+	fired        bool                  // jobs of schedules have settled, or were parked
 	earliestWait time.Time             // the earliest time for which a step waits now
 	events       []txEvent
 
@@ -588,6 +589,7 @@ func (b *batch) write(c *kernel.Changes) error {
 		return nil
 	}
 	b.notified = b.notified || len(c.Notifications) > 0
+	b.fired = b.fired || len(c.Firings) > 0
 	b.observe(c)
 	err = b.tx.Save(c)
 	crashpoint.Here(crashpoint.BatchSaved)
@@ -623,13 +625,16 @@ func (s *Scheduler) answer(b *batch, requests []*request, results []error, err e
 	s.notifyMoved(b)
 }
 
-// notifyMoved notifies the followers of changed jobs, and calls OnNotify if notifications were stored, and OnWait with the earliest time for which a step waits.
+// notifyMoved notifies the followers of changed jobs, and calls OnNotify if notifications were stored, OnSchedule if jobs of schedules have settled or were parked, and OnWait with the earliest time for which a step waits.
 func (s *Scheduler) notifyMoved(b *batch) {
 	if b.wrote {
 		s.hub.notify(b.movedJobs)
 	}
 	if b.notified {
 		s.cfg.OnNotify()
+	}
+	if b.fired {
+		s.cfg.OnSchedule()
 	}
 	if !b.earliestWait.IsZero() {
 		s.cfg.OnWait(s.env.Now().Add(b.earliestWait.Sub(b.w.Now())))

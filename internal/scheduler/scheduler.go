@@ -68,14 +68,15 @@ type Store interface {
 
 // Config configures a scheduler. Store and Compiler are required.
 type Config struct {
-	Store    Store
-	Compiler kernel.Compiler
-	Log      *slog.Logger
-	Meter    Meter
-	Tracer   Tracer          // nil: no traces
-	OnBroken func(error)     // called when the store returns kernel.ErrBroken; may be nil
-	OnNotify func()          // called when notifications were stored; may be nil
-	OnWait   func(time.Time) // called when a step waits for a time, with that time by this process' clock; may be nil
+	Store      Store
+	Compiler   kernel.Compiler
+	Log        *slog.Logger
+	Meter      Meter
+	Tracer     Tracer          // nil: no traces
+	OnBroken   func(error)     // called when the store returns kernel.ErrBroken; may be nil
+	OnNotify   func()          // called when notifications were stored; may be nil
+	OnSchedule func()          // called when a schedule may be due earlier; may be nil
+	OnWait     func(time.Time) // called when a step waits for a time, with that time by this process' clock; may be nil
 
 	Writers      int  // transactions in progress at once; 0: 1
 	SingleWriter bool // the store carries out one transaction at a time: a transaction begins when the one before has only its COMMIT left
@@ -133,6 +134,9 @@ func New(cfg Config) *Scheduler {
 	}
 	if cfg.OnNotify == nil {
 		cfg.OnNotify = func() {}
+	}
+	if cfg.OnSchedule == nil {
+		cfg.OnSchedule = func() {}
 	}
 	if cfg.OnWait == nil {
 		cfg.OnWait = func(time.Time) {}

@@ -15,6 +15,7 @@
 //	graph.go       drawings of definitions
 //	preview.go     what an act would do to a job
 //	bulk.go        acts on many jobs
+//	schedules.go   jobs that start at given times
 //	webhooks.go    receivers of notifications, and streams of events
 //	roles.go       roles that programs hold, and those of nodes
 //	access.go      tokens, sessions and the audit log
@@ -47,6 +48,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lru"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/timetable"
 	"github.com/perdure/perdure/internal/webhook"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
@@ -60,6 +62,7 @@ type Store interface {
 	kernel.AccessReader
 	kernel.LogStore
 	kernel.HostReader
+	kernel.ScheduleReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	HeldRoles(context.Context) ([]kernel.HeldRole, error)
@@ -80,6 +83,7 @@ type Config struct {
 	Store     Store
 	Scheduler *scheduler.Scheduler
 	Compiler  Compiler
+	Schedules *timetable.Book
 	// Life ends when the node ends. Its cause is returned to calls that wait at that time: ErrStopped, or the reason why
 	// the node has failed.
 	Life context.Context

@@ -167,6 +167,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 func (w *world) audit() {
 	w.auditMail()
 	w.auditHosts()
+	w.auditSchedules()
 	w.auditNotifications()
 	jobs, now := w.known(), w.storeNow()
 	stored := map[perdure.JobID]bool{}

@@ -62,6 +62,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 	for i := range t.bulk {
 		w.bulkCommitted(t, &t.bulk[i])
 	}
+	w.schedulesCommitted(n, t)
 	w.notificationsCommitted(t)
 	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
 	for _, id := range order {
@@ -82,6 +83,7 @@ func (w *world) stored(n *kernel.NewJob) {
 		w.wrong("I1", "%s was stored, but never submitted", n.Job.ID)
 		return
 	}
+	d = ownSchedule(d, n.Job.Key)
 	if key := n.Job.Key; key != "" {
 		for id, j := range w.book.jobs {
 			if j.plan.Definition.Key == key && id != n.Job.ID {

@@ -365,7 +365,8 @@ type watchedTx struct {
 	closed    []kernel.ClosedMail
 	bulk      []savedBulk
 	events    []dueEvent // what receivers must get
-	receivers []string   // receivers that were stored
+	scheduled scheduled
+	receivers []string // receivers that were stored
 }
 
 func (t *watchedTx) Now() (time.Time, error) {

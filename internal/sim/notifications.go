@@ -487,9 +487,9 @@ func (w *world) alertsOfJobs() map[int64]alertChanges {
 	w.must(err)
 	found := map[int64]alertChanges{}
 	for i := range all {
-		if a := &all[i]; !a.Job.IsZero() {
+		if a := &all[i]; !a.Job.IsZero() || a.Kind == perdure.AlertSchedule {
 			changes := alertChanges{a.Job, a.Kind, 1, 0}
-			if !a.ClosedAt.IsZero() {
+			if !a.ClosedAt.IsZero() && !a.Job.IsZero() { // of others only that they were raised is reported
 				changes.closed = 1
 			}
 			found[a.ID] = changes

@@ -79,6 +79,9 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	w.swarm = drawSwarm(stream(6), &c)
 	w.swarm.drawReceivers(stream(11), c.Without)
 	w.swarm.drawGrid(stream(12), &c)
+	if err := w.drawSchedules(stream(15)); err != nil {
+		return res, err
+	}
 	w.placing, w.hostChoices, w.grid = stream(13), stream(14), newGrid(w)
 	w.weather = w.swarm.weather
 	w.ledger = &ledger{w: w, effects: map[perdure.JobID]map[string]*effect{}}
@@ -98,7 +101,7 @@ func Play(seed uint64, c Config) (res Result, err error) {
 		}
 	}
 	return Result{Seed: seed, Violations: w.faults, Hits: w.hits, Fingerprint: w.hash, Events: w.ran, Commits: w.commits,
-		Jobs: len(w.book.jobs), Simulated: w.now, Swarm: w.swarm.String(), Parts: w.swarm.names()}, nil
+		Jobs: len(w.book.jobs), Simulated: w.now, Swarm: w.swarm.String() + w.schedulesText(), Parts: w.swarm.names()}, nil
 }
 
 func (w *world) play(r *rand.Rand) error {
@@ -140,6 +143,7 @@ func (w *world) play(r *rand.Rand) error {
 	for _, l := range w.swarm.limits {
 		w.clients.Go(func() { w.setLimit(l.name, l.max) })
 	}
+	w.startSchedules()
 	w.clients.Go(w.createReceivers)
 	w.clients.Go(w.readStream)
 	w.settle(w.clients)
@@ -153,6 +157,10 @@ func (w *world) play(r *rand.Rand) error {
 	w.runUntil(chaos)
 	if len(w.faults) == 0 {
 		w.heal()
+		w.runToRest()
+		w.checkLists()
+	}
+	if len(w.faults) == 0 && w.resumeSchedules() {
 		w.runToRest()
 		w.checkLists()
 	}

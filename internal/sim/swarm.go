@@ -181,7 +181,7 @@ func (s *swarm) drawReceivers(r *rand.Rand, without []string) {
 }
 
 // Parts of a swarm that can be left out by name, besides each fault (m0, …) and act (d0, …).
-var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly", "receivers"}
+var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly", "receivers", "schedules"}
 
 func (s *swarm) leaveOut(names []string) {
 	out := func(name string) bool { return slices.Contains(names, name) }

@@ -41,6 +41,7 @@ type world struct {
 	ids             uint64
 	hosted          int
 	book            book
+	schedules       []plannedSchedule
 	ledger          *ledger
 	outbox          outbox
 	hits            map[string]int

@@ -49,6 +49,8 @@ type data struct {
 	lastNotification int64
 	logs             map[kernel.LogRef]storedLog
 	artifactUses     map[kernel.ArtifactUse]bool
+	schedules        map[string]kernel.Schedule
+	firings          map[kernel.FiringKey]kernel.Firing
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -76,6 +78,8 @@ func newData() data {
 		agents:        map[string]perdure.AgentSettings{},
 		hosts:         map[string]kernel.Host{},
 		artifactUses:  map[kernel.ArtifactUse]bool{},
+		schedules:     map[string]kernel.Schedule{},
+		firings:       map[kernel.FiringKey]kernel.Firing{},
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},

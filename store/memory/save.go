@@ -59,6 +59,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 	for _, use := range c.ArtifactUses {
 		set(tx, tx.artifactUses, use, true)
 	}
+	tx.changeFirings(c.Firings)
 	return tx.addNotifications(c.WithAlertIDs(ids))
 }
 

@@ -559,6 +559,78 @@ var operations = []operation{
 		before, max := d.time(), d.rnd.IntN(3)
 		return reads(func(store kernel.Store) (int, error) { return store.ForgetBulkActs(ctx, before, max) })
 	}},
+	{"put a schedule", func(d *differential) act {
+		row, fails := d.schedule(), d.chance(20)
+		return inTx(func(tx kernel.Tx) (any, error) {
+			before, err := tx.LockSchedules([]string{row.Name, "s1"})
+			if err != nil {
+				return nil, err
+			}
+			if err := tx.PutSchedule(row); err != nil {
+				return nil, err
+			}
+			if fails {
+				return nil, errOops
+			}
+			n, err := tx.CountSchedules()
+			return []any{before, n}, err
+		})
+	}},
+	{"put lines of schedules", func(d *differential) act {
+		var lines []kernel.Firing
+		for range 1 + d.rnd.IntN(4) {
+			f := d.firing()
+			if !slices.ContainsFunc(lines, func(o kernel.Firing) bool { return o.Key() == f.Key() }) {
+				lines = append(lines, f)
+			}
+		}
+		name, most := d.scheduleName(), d.rnd.IntN(5)
+		return inTx(func(tx kernel.Tx) ([]kernel.Firing, error) {
+			if err := tx.PutFirings(lines); err != nil {
+				return nil, err
+			}
+			return tx.OpenFirings(name, most)
+		})
+	}},
+	{"change lines of schedules", func(d *differential) act {
+		var changes []kernel.FiringChange
+		for range 1 + d.rnd.IntN(4) {
+			f := d.firing()
+			changes = append(changes, kernel.FiringChange{FiringKey: f.Key(), State: f.State})
+		}
+		return inTx(func(tx kernel.Tx) (any, error) { return nil, tx.Save(&kernel.Changes{Firings: changes}) })
+	}},
+	{"delete a schedule", func(d *differential) act {
+		name, keep := d.scheduleName(), d.chance(70)
+		return inTx(func(tx kernel.Tx) (bool, error) {
+			if keep {
+				return false, nil
+			}
+			return tx.DeleteSchedule(name)
+		})
+	}},
+	{"read schedules", func(d *differential) act {
+		name, after, now, most := d.scheduleName(), d.pick("", "s1", "s2"), d.time(), d.rnd.IntN(5)
+		before := kernel.FiringKey{}
+		if d.chance(50) {
+			f := d.firing()
+			before = f.Key()
+		}
+		return func(store kernel.Store) (any, error) {
+			var all scheduleRead
+			var err [5]error
+			all.One, err[0] = store.Schedule(ctx, name)
+			all.List, err[1] = store.Schedules(ctx, after, most)
+			all.Due, all.Next, err[2] = store.DueSchedules(ctx, now, most)
+			all.Open, err[3] = store.OpenFiringsOf(ctx, name, most)
+			all.Lines, err[4] = store.Firings(ctx, name, before, most)
+			return all, errors.Join(err[:]...)
+		}
+	}},
+	{"forget lines of schedules", func(d *differential) act {
+		before, most := d.time(), d.rnd.IntN(3)
+		return reads(func(store kernel.Store) (int, error) { return store.ForgetFirings(ctx, before, most) })
+	}},
 	{"add a credential", func(d *differential) act {
 		n, role := d.rnd.IntN(20), operate.UserRoles[d.rnd.IntN(len(operate.UserRoles))] // some ids are taken
 		c := newCredential(n, func(c *kernel.Credential) {

@@ -46,6 +46,32 @@ func AppendNode(b []byte, n *Node) []byte {
 	return append(b, '}')
 }
 
+// AppendAsWritten appends a node as compact JSON, with the members of objects in the order that they have.
+func AppendAsWritten(b []byte, n *Node) []byte {
+	switch n.Kind {
+	case List:
+		b = append(b, '[')
+		for i := range n.Kids {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = AppendAsWritten(b, &n.Kids[i])
+		}
+		return append(b, ']')
+	case Object:
+		b = append(b, '{')
+		for i := range n.Keys {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(AppendString(b, n.Keys[i].Name), ':')
+			b = AppendAsWritten(b, &n.Kids[i])
+		}
+		return append(b, '}')
+	}
+	return AppendNode(b, n)
+}
+
 // asWritten is the order of members that are sorted already. It is shared and must not be modified.
 var asWritten = [16]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 

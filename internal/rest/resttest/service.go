@@ -84,6 +84,17 @@ type Service struct {
 	OnReadyHost    func(ctx context.Context, name, author string) (*operate.HostView, error)
 	OnDeleteHost   func(ctx context.Context, name, author string) error
 
+	OnPutSchedule      func(ctx context.Context, r operate.ScheduleRequest) (*operate.ScheduleView, bool, error)
+	OnGetSchedule      func(ctx context.Context, name string) (*operate.ScheduleView, error)
+	OnListSchedules    func(ctx context.Context, q operate.ScheduleQuery) (*perdure.Page[operate.ScheduleView], error)
+	OnDeleteSchedule   func(ctx context.Context, name, author string) error
+	OnPauseSchedule    func(ctx context.Context, p operate.SchedulePause) (*operate.ScheduleView, error)
+	OnResumeSchedule   func(ctx context.Context, r operate.ScheduleResume) (*operate.ScheduleView, error)
+	OnTriggerSchedule  func(ctx context.Context, r operate.ScheduleTrigger) (*operate.ScheduleFired, error)
+	OnBackfillSchedule func(ctx context.Context, r operate.ScheduleBackfill) (*operate.BackfillView, error)
+	OnNextTimes        func(ctx context.Context, name string, n int) ([]time.Time, error)
+	OnListFirings      func(ctx context.Context, q operate.FiringQuery) (*perdure.Page[operate.Firing], error)
+
 	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
 	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
 	OnDeleteToken   func(ctx context.Context, id, author string) error
@@ -403,4 +414,44 @@ func (s *Service) DeleteHost(ctx context.Context, name, author string) error {
 
 func (s *Service) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
 	return s.OnHeartbeatAll(ctx, c)
+}
+
+func (s *Service) PutSchedule(ctx context.Context, r operate.ScheduleRequest) (*operate.ScheduleView, bool, error) {
+	return s.OnPutSchedule(ctx, r)
+}
+
+func (s *Service) GetSchedule(ctx context.Context, name string) (*operate.ScheduleView, error) {
+	return s.OnGetSchedule(ctx, name)
+}
+
+func (s *Service) ListSchedules(ctx context.Context, q operate.ScheduleQuery) (*perdure.Page[operate.ScheduleView], error) {
+	return s.OnListSchedules(ctx, q)
+}
+
+func (s *Service) DeleteSchedule(ctx context.Context, name, author string) error {
+	return s.OnDeleteSchedule(ctx, name, author)
+}
+
+func (s *Service) PauseSchedule(ctx context.Context, p operate.SchedulePause) (*operate.ScheduleView, error) {
+	return s.OnPauseSchedule(ctx, p)
+}
+
+func (s *Service) ResumeSchedule(ctx context.Context, r operate.ScheduleResume) (*operate.ScheduleView, error) {
+	return s.OnResumeSchedule(ctx, r)
+}
+
+func (s *Service) TriggerSchedule(ctx context.Context, r operate.ScheduleTrigger) (*operate.ScheduleFired, error) {
+	return s.OnTriggerSchedule(ctx, r)
+}
+
+func (s *Service) BackfillSchedule(ctx context.Context, r operate.ScheduleBackfill) (*operate.BackfillView, error) {
+	return s.OnBackfillSchedule(ctx, r)
+}
+
+func (s *Service) NextTimes(ctx context.Context, name string, n int) ([]time.Time, error) {
+	return s.OnNextTimes(ctx, name, n)
+}
+
+func (s *Service) ListFirings(ctx context.Context, q operate.FiringQuery) (*perdure.Page[operate.Firing], error) {
+	return s.OnListFirings(ctx, q)
 }

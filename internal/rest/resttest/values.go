@@ -118,6 +118,31 @@ func RoleState() operate.RoleState {
 	return operate.RoleState{Name: "courier", Kind: operate.NodeRole, Epoch: 7, Leader: "n1", LeaderHost: "h1", Until: At, Standby: "n2", StandbyHost: "h2", StandbyUntil: At.Add(time.Second)}
 }
 
+// Schedule is a schedule of which every field has a value.
+func Schedule() *operate.ScheduleView {
+	return &operate.ScheduleView{Name: "nightly", Version: 4, ScheduleSettings: ScheduleSettings(), State: operate.SchedulePaused, PausedReason: "paused by <anna>",
+		Next: []time.Time{At, At.Add(24 * time.Hour)}, Last: &operate.ScheduleLast{Time: At, Job: ID}, Running: []perdure.JobID{ID}, Waiting: []time.Time{At}, Fired: 31, Failures: 2,
+		Skipped: operate.ScheduleSkipped{Overlap: 2, CatchUp: 1}, Backfill: Backfill(), CreatedAt: At, UpdatedAt: At}
+}
+
+// ScheduleSettings are settings of a schedule.
+func ScheduleSettings() operate.ScheduleSettings {
+	return operate.ScheduleSettings{Cron: operate.ScheduleCron{"30 2 * * *", "@weekly"}, Timezone: "Europe/Warsaw",
+		Job:     operate.ScheduleJob{Definition: json.RawMessage(`{"type":"report","steps":{"s":{"agent":"a"}}}`), Input: json.RawMessage(`{"n":12345678901234567890.10,"t":"${schedule.time}<&>"}`), Priority: new(3), Labels: map[string]string{"by": "nightly <ü>"}},
+		Overlap: operate.OverlapQueue, CatchUp: &operate.ScheduleCatchUp{Within: new(perdure.Duration(6 * time.Hour)), Max: new(0)}, Jitter: perdure.Duration(5 * time.Minute), PauseAfter: 3, From: &At, Until: new(At.Add(time.Hour)), Paused: new(true)}
+}
+
+// Backfill is a backfill of which every field has a value.
+func Backfill() *operate.BackfillView {
+	return &operate.BackfillView{From: At, To: At.Add(time.Hour), Parallel: 4, Again: 1, Times: 30, Ready: 2, First: []time.Time{At}, Next: At}
+}
+
+// Firings are lines of the history of a schedule.
+func Firings() []operate.Firing {
+	return []operate.Firing{{Time: At, State: operate.FiringDone, Reason: operate.FiringTrigger, Again: 1, Job: ID, At: At},
+		{Time: At, To: At.Add(time.Hour), Times: 5, State: operate.FiringSkipped, Reason: operate.FiringCatchUp, At: At}}
+}
+
 // WebhookSettings are the settings of a receiver with a URL.
 func WebhookSettings() operate.WebhookSettings {
 	return operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventDone}, Types: []string{"order"}, Format: operate.FormatSlack}
@@ -271,10 +296,30 @@ func Full() *Service {
 		OnListHosts: func(context.Context, operate.HostQuery) (*perdure.Page[operate.HostView], error) {
 			return &perdure.Page[operate.HostView]{Items: []operate.HostView{*Host()}, NextCursor: "z"}, nil
 		},
-		OnGetHost:       func(context.Context, string) (*operate.HostView, error) { return Host(), nil },
-		OnDrainHost:     func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
-		OnReadyHost:     func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
-		OnDeleteHost:    func(context.Context, string, string) error { return nil },
+		OnGetHost:    func(context.Context, string) (*operate.HostView, error) { return Host(), nil },
+		OnDrainHost:  func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
+		OnReadyHost:  func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
+		OnDeleteHost: func(context.Context, string, string) error { return nil },
+		OnPutSchedule: func(context.Context, operate.ScheduleRequest) (*operate.ScheduleView, bool, error) {
+			return Schedule(), true, nil
+		},
+		OnGetSchedule: func(context.Context, string) (*operate.ScheduleView, error) { return Schedule(), nil },
+		OnListSchedules: func(context.Context, operate.ScheduleQuery) (*perdure.Page[operate.ScheduleView], error) {
+			return &perdure.Page[operate.ScheduleView]{Items: []operate.ScheduleView{*Schedule()}, NextCursor: "z"}, nil
+		},
+		OnDeleteSchedule: func(context.Context, string, string) error { return nil },
+		OnPauseSchedule:  func(context.Context, operate.SchedulePause) (*operate.ScheduleView, error) { return Schedule(), nil },
+		OnResumeSchedule: func(context.Context, operate.ScheduleResume) (*operate.ScheduleView, error) { return Schedule(), nil },
+		OnTriggerSchedule: func(context.Context, operate.ScheduleTrigger) (*operate.ScheduleFired, error) {
+			return &operate.ScheduleFired{Time: At, Job: ID, Created: true}, nil
+		},
+		OnBackfillSchedule: func(context.Context, operate.ScheduleBackfill) (*operate.BackfillView, error) { return Backfill(), nil },
+		OnNextTimes: func(context.Context, string, int) ([]time.Time, error) {
+			return []time.Time{At, At.Add(time.Hour)}, nil
+		},
+		OnListFirings: func(context.Context, operate.FiringQuery) (*perdure.Page[operate.Firing], error) {
+			return &perdure.Page[operate.Firing]{Items: Firings(), NextCursor: "next"}, nil
+		},
 		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
 		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
 		OnCreateWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },

@@ -102,6 +102,30 @@ export interface AuditEntry {
   via?: "token" | "session" | "loopback" | "insecure";
 }
 
+export interface Backfill {
+  from: string;
+  parallel: number;
+  to: string;
+  again?: number;
+  first?: string[];
+  next?: string;
+  ready?: number;
+  times?: number;
+}
+
+export interface BackfillBody {
+  /** The first time */
+  from: string;
+  /** All times are earlier; not later than now */
+  to: string;
+  /** All times get a new job, also those that have one */
+  again?: boolean;
+  /** Store nothing */
+  dryRun?: boolean;
+  /** How many of its jobs may be unsettled at once; default: 4 */
+  parallel?: number;
+}
+
 export interface BatchAnswer {
   /** One for each job, in the same order */
   results: BatchResult[];
@@ -256,6 +280,13 @@ export interface BulkRefusal {
   key?: string;
 }
 
+export interface CatchUpBody {
+  /** Of these, only so many: the latest; default: 1 */
+  max?: number;
+  /** Only times that passed so long ago at most; default: 1h */
+  within?: string;
+}
+
 export interface ClaimAnswer {
   runs: RawRun[];
 }
@@ -348,6 +379,17 @@ export interface FieldError {
   column?: number;
   hint?: string;
   line?: number;
+}
+
+export interface Firing {
+  at: string;
+  state: "waiting" | "running" | "parked" | "done" | "undone" | "unsure" | "skipped";
+  time: string;
+  again?: number;
+  job?: string;
+  reason?: "overlap" | "catchUp" | "refused" | "replaced" | "trigger" | "backfill";
+  times?: number;
+  to?: string;
 }
 
 export interface Graph {
@@ -626,6 +668,10 @@ export interface ListRoleState {
   items: RoleState[];
 }
 
+export interface ListTime {
+  items: string[];
+}
+
 export interface ListWebhook {
   items: Webhook[];
 }
@@ -796,6 +842,13 @@ export interface PageEntry {
   scannedBackTo?: string;
 }
 
+export interface PageFiring {
+  items: Firing[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface PageHost {
   items: Host[];
   count?: Count;
@@ -817,6 +870,13 @@ export interface PageRunRecord {
   scannedBackTo?: string;
 }
 
+export interface PageSchedule {
+  items: Schedule[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface PageSession {
   items: Session[];
   count?: Count;
@@ -829,6 +889,11 @@ export interface PageToken {
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;
+}
+
+export interface PauseBody {
+  /** Why, for other operators and the audit log */
+  reason?: string;
 }
 
 export interface Plan {
@@ -959,6 +1024,11 @@ export interface ResendBody {
   since: string;
 }
 
+export interface ResumeScheduleBody {
+  /** Catch up the times that have passed meanwhile, as after an outage. Without it they are left out */
+  catchUp?: boolean;
+}
+
 export interface Role {
   epoch: number;
   role: string;
@@ -1007,6 +1077,104 @@ export interface RunRecord {
   readyAt?: string;
   startedAt?: string;
   turn?: number;
+}
+
+export interface Schedule {
+  createdAt: string;
+  fired: number;
+  job: ScheduleJob;
+  name: string;
+  next: string[];
+  running: string[];
+  skipped: ScheduleSkipped;
+  state: "active" | "paused" | "ended";
+  updatedAt: string;
+  version: number;
+  at?: string[];
+  backfill?: Backfill;
+  catchUp?: ScheduleCatchUp;
+  cron?: string | string[];
+  /** Go's syntax, and d for days */
+  every?: string;
+  failures?: number;
+  from?: string;
+  /** Go's syntax, and d for days */
+  jitter?: string;
+  last?: ScheduleLast;
+  overlap?: "skip" | "queue" | "allow" | "replace";
+  pauseAfter?: number;
+  paused?: boolean;
+  pausedReason?: string;
+  timezone?: string;
+  until?: string;
+  waiting?: string[];
+}
+
+export interface ScheduleBody {
+  /** The job that is submitted. ${schedule.time}, ${schedule.previous} and ${schedule.name} in its texts are replaced */
+  job: ScheduleJobBody;
+  /** Single times, in whole seconds */
+  at?: string[];
+  /** Which times that passed without a job still get one; default: the latest one of the last hour */
+  catchUp?: CatchUpBody;
+  /** One text of five fields (minute, hour, day of the month, month, day of the week), a word such as @daily, or a list of them. L is the last day, 5L the last Friday, 5#2 the second one. Exactly one of cron, every and at is given */
+  cron?: string | string[];
+  /** Whole seconds, 1s at least, counted from from; without it, from the beginning of 1970 in UTC */
+  every?: string;
+  /** No job starts for an earlier time */
+  from?: string;
+  /** Each job starts late by a part of it, at most 24h */
+  jitter?: string;
+  /** What happens while an earlier job has not settled; default: skip */
+  overlap?: "skip" | "queue" | "allow" | "replace";
+  /** After so many jobs in a row that were undone, given up or parked, the schedule is paused; 0: never */
+  pauseAfter?: number;
+  /** Pauses or resumes the schedule; without it, an existing schedule stays as it is */
+  paused?: boolean;
+  /** Of cron: a name of the IANA database; default: UTC */
+  timezone?: string;
+  /** All jobs are for earlier times */
+  until?: string;
+}
+
+export interface ScheduleCatchUp {
+  max?: number;
+  /** Go's syntax, and d for days */
+  within?: string;
+}
+
+export interface ScheduleFired {
+  created: boolean;
+  job: string;
+  time: string;
+}
+
+export interface ScheduleJob {
+  definition: unknown;
+  input?: unknown;
+  labels?: Record<string, string>;
+  priority?: number;
+}
+
+export interface ScheduleJobBody {
+  /** The definition, as in a submission: an object, or the text of a job file. It has no key */
+  definition: Record<string, unknown> | string;
+  /** In place of the definition's */
+  input?: unknown;
+  /** In place of the definition's */
+  labels?: Record<string, string>;
+  /** In place of the definition's */
+  priority?: number;
+}
+
+export interface ScheduleLast {
+  job: string;
+  time: string;
+}
+
+export interface ScheduleSkipped {
+  catchUp: number;
+  overlap: number;
 }
 
 export interface Series {
@@ -1204,6 +1372,11 @@ export interface TokenBody {
   hosts?: string[];
   /** Of a submitter: the types of jobs that it may submit; missing: all */
   types?: string[];
+}
+
+export interface TriggerBody {
+  /** The nominal time, in whole seconds; default: now */
+  at?: string;
 }
 
 export interface TypeStats {

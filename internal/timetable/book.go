@@ -1,0 +1,232 @@
+package timetable
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // the time zones of hosts without them
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/lru"
+	"github.com/perdure/perdure/operate"
+)
+
+// Compiler compiles definitions.
+type Compiler interface {
+	Parse(data []byte, format definition.Format, opts definition.Options) ([]*definition.Plan, error)
+}
+
+// Book reads the settings of schedules, and makes their jobs. It keeps what it has read.
+type Book struct {
+	compiler Compiler
+	rules    *lru.Cache[string, *ruled]
+}
+
+// ruled are the settings of one version of a schedule.
+type ruled struct {
+	text     []byte
+	settings *operate.ScheduleSettings
+	rule     *kernel.TimeRule
+}
+
+// bookBytes bounds the memory of a book: about that of the schedules that fire often.
+const bookBytes = 16 << 20
+
+// NewBook returns a book.
+func NewBook(c Compiler) *Book {
+	return &Book{compiler: c, rules: lru.New[string](bookBytes, func(r *ruled) int { return 3*len(r.text) + 1024 })}
+}
+
+// RuleOf returns the rule of times of settings that were checked.
+func RuleOf(s *operate.ScheduleSettings) (*kernel.TimeRule, error) {
+	zone := time.UTC
+	if s.Timezone != "" {
+		var err error
+		if zone, err = time.LoadLocation(s.Timezone); err != nil || s.Timezone == "Local" {
+			e := perdure.Refuse(perdure.CodeInvalid, "timezone: unknown time zone %q", s.Timezone)
+			e.Hint = "use a name of the IANA database, such as Europe/Warsaw or UTC"
+			e.Fields = []perdure.FieldError{{Pointer: "/timezone", Message: "unknown time zone", Hint: e.Hint}}
+			return nil, e
+		}
+	}
+	return kernel.TimeRuleOf(s, zone)
+}
+
+// Rule implements scheduler.ScheduleBook.
+func (b *Book) Rule(s *kernel.Schedule) (*operate.ScheduleSettings, *kernel.TimeRule, error) {
+	r, err := b.of(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.settings, r.rule, nil
+}
+
+func (b *Book) of(s *kernel.Schedule) (*ruled, error) {
+	if r, ok := b.rules.Get(s.Name); ok && bytes.Equal(r.text, s.Settings) {
+		return r, nil
+	}
+	set, err := s.Parse()
+	if err != nil {
+		return nil, err
+	}
+	rule, err := RuleOf(set)
+	if err != nil {
+		return nil, err
+	}
+	r := &ruled{text: s.Settings, settings: set, rule: rule}
+	b.rules.Put(s.Name, r)
+	return r, nil
+}
+
+// Plan implements scheduler.ScheduleBook.
+func (b *Book) Plan(s *kernel.Schedule, k kernel.FiringKey) (*kernel.Plan, error) {
+	r, err := b.of(s)
+	if err != nil {
+		return nil, err
+	}
+	previous, _ := r.rule.Previous(k.Nominal)
+	plan, err := b.compile(&r.settings.Job, k.Schedule, k.Nominal, previous)
+	if err != nil {
+		return nil, err
+	}
+	return WithKey(plan, k.JobKey()), nil
+}
+
+// Check returns the plan of a job at a time, to refuse settings whose job could not be submitted.
+func (b *Book) Check(job *operate.ScheduleJob, name string, at time.Time) (*kernel.Plan, error) {
+	plan, err := b.compile(job, name, at, at.Add(-time.Hour))
+	if err != nil {
+		return nil, below("/job", err)
+	}
+	if plan.Definition.Key != "" {
+		return nil, refuseJob("/job/definition/key", "a schedule makes the keys of its jobs: @schedule:NAME:TIME", "leave it out")
+	}
+	return plan, nil
+}
+
+// WithKey returns a plan with another key.
+func WithKey(plan *kernel.Plan, key string) *kernel.Plan {
+	p, d := *plan, *plan.Definition
+	d.Key = key
+	p.Definition = &d
+	return &p
+}
+
+// compile compiles a job. Its body is the definition, with the fields that the schedule sets in place of its own.
+func (b *Book) compile(job *operate.ScheduleJob, name string, at, previous time.Time) (*kernel.Plan, error) {
+	body, err := merged(job)
+	if err != nil {
+		return nil, err
+	}
+	if body, err = kernel.FillSchedule(body, name, at, previous); err != nil {
+		return nil, err
+	}
+	plans, err := b.compiler.Parse(body, definition.JSON, definition.Options{})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(plans) != 1:
+		return nil, refuseJob("/definition", "it is one definition", "")
+	}
+	return plans[0], nil
+}
+
+// merged returns the definition with the input, priority and labels of the job in place of its own.
+func merged(job *operate.ScheduleJob) ([]byte, error) {
+	if job.Input == nil && job.Priority == nil && job.Labels == nil {
+		return job.Definition, nil
+	}
+	// The order of the fields is kept, because that of the steps counts.
+	text := bytes.TrimSpace(job.Definition)
+	if len(text) < 2 || text[0] != '{' {
+		return nil, refuseJob("/definition", "it is an object, or the text of a job file", "")
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, refuseJob("/definition", "it is not JSON: "+err.Error(), "")
+	}
+	set := map[string]any{}
+	if job.Input != nil {
+		set["input"] = job.Input
+	}
+	if job.Priority != nil {
+		set["priority"] = *job.Priority
+	}
+	if job.Labels != nil {
+		set["labels"] = job.Labels
+	}
+	var out []byte
+	for _, name := range slices.Sorted(mapsKeys(fields, set)) {
+		value := fields[name]
+		if own, replaced := set[name]; replaced {
+			var err error
+			if value, err = plainJSON(own); err != nil {
+				return nil, err
+			}
+		}
+		quoted, err := plainJSON(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(append(out, ','), quoted...), ':'), value...)
+	}
+	out[0] = '{'
+	return append(out, '}'), nil
+}
+
+func mapsKeys(fields map[string]json.RawMessage, set map[string]any) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for name := range fields {
+			if !yield(name) {
+				return
+			}
+		}
+		for name := range set {
+			if _, both := fields[name]; !both && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// plainJSON encodes without escaping < > &, so that texts stay as they are written.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+func refuseJob(pointer, message, hint string) error {
+	e := perdure.Refuse(perdure.CodeInvalid, "%s: %s", strings.ReplaceAll(pointer[1:], "/", "."), message)
+	e.Hint = hint
+	e.Fields = []perdure.FieldError{{Pointer: pointer, Message: message, Hint: hint}}
+	return e
+}
+
+// below returns an error whose pointers are those of a definition, as one of the settings. The places in the text are left
+// out: they are those of another text.
+func below(base string, err error) error {
+	e, ok := err.(*perdure.Error)
+	if !ok {
+		return err
+	}
+	moved := *e
+	moved.Fields = slices.Clone(e.Fields)
+	for i := range moved.Fields {
+		f := &moved.Fields[i]
+		f.Line, f.Column = 0, 0
+		switch first, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/"); first {
+		case "input", "priority", "labels":
+			f.Pointer = base + f.Pointer
+		default:
+			f.Pointer = base + "/definition" + strings.TrimPrefix(f.Pointer, "/definition")
+		}
+	}
+	return &moved
+}
