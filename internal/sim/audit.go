@@ -166,6 +166,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 // audit is the final check: every accepted job has ended as it must, and so have its effects.
 func (w *world) audit() {
 	w.auditMail()
+	w.auditSignals()
 	w.auditHosts()
 	w.auditNotifications()
 	jobs, now := w.known(), w.storeNow()

@@ -62,6 +62,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 	for i := range t.bulk {
 		w.bulkCommitted(t, &t.bulk[i])
 	}
+	w.signalsCommitted(t)
 	w.notificationsCommitted(t)
 	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
 	for _, id := range order {

@@ -49,6 +49,8 @@ type data struct {
 	lastNotification int64
 	logs             map[kernel.LogRef]storedLog
 	artifactUses     map[kernel.ArtifactUse]bool
+	signals          map[int64]*kernel.Signal
+	lastSignal       int64
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -76,6 +78,7 @@ func newData() data {
 		agents:        map[string]perdure.AgentSettings{},
 		hosts:         map[string]kernel.Host{},
 		artifactUses:  map[kernel.ArtifactUse]bool{},
+		signals:       map[int64]*kernel.Signal{},
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},
