@@ -351,7 +351,7 @@ var badYAML = []bad{
 	{"approval quorum", "type: t\nsteps:\n  a: {agent: approval, with: {quorum: §0}}\n", "quorum is between 1 and 20"},
 	{"approval too large quorum", "type: t\nsteps:\n  a: {agent: approval, with: {quorum: §21}}\n", "quorum is between 1 and 20"},
 	{"approval excludeSubmitter", "type: t\nsteps:\n  a: {agent: approval, with: {excludeSubmitter: §1}}\n", "expected true or false"},
-	{"signal without parameters", "type: t\nsteps:\n  a: §{agent: signal}\n", "signal needs `name`"},
+	{"signal without parameters", "type: t\nsteps:\n  §a: {agent: signal}\n", "signal needs `name`"},
 	{"signal without a key", "type: t\nsteps:\n  a: {agent: signal, with: §{name: paid}}\n", "signal needs `key`"},
 	{"signal name", "type: t\nsteps:\n  a: {agent: signal, with: {name: §a/b, key: k}}\n", "a signal's name is 1 to 128"},
 	{"signal key", "type: t\nsteps:\n  a: {agent: signal, with: {name: a, key: §a/b}}\n", "a key cannot contain a /"},

@@ -210,7 +210,7 @@ func TestSignalForAnotherJob(t *testing.T) {
 }
 
 func TestTooManyWaiters(t *testing.T) {
-	w := newWorld(t, "s signal or undo")
+	w := newWorld(t, "s signal or undo") // its only attempt has failed
 	ws := NewWorkset(w.now, func() float64 { return 1 })
 	ws.Submit(perdure.JobID{15: 1}, w.plan)
 	want := ws.Missing().Signals
@@ -220,7 +220,7 @@ func TestTooManyWaiters(t *testing.T) {
 	ws.AddKept(want[0], nil, operate.MaxWaiters)
 	ws.Continue()
 	s := ws.Step(StepRef{perdure.JobID{15: 1}, 0})
-	if s.ErrorCode != "tooManyRequests" || s.Topic != "" || s.Failures != 1 {
+	if s.ErrorCode != "tooManyRequests" || s.Topic != "" || s.Current != perdure.Undone || s.Phase != perdure.Settled {
 		t.Errorf("%+v", s)
 	}
 }

@@ -156,7 +156,7 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		c.play(w)
 		facts.Now = w.now
 		r := Why(w.job, w.step(c.step), w.plan, func(i int) bool { return w.steps[i].Phase != perdure.Settled }, &facts)
-		if r == nil || r.Kind != c.kind || r.Text != c.text || (r.Key != "") != strings.Contains(c.text, " for key ") {
+		if r == nil || r.Kind != c.kind || r.Text != c.text || (r.Key != "") != (strings.Contains(c.text, " for key ") || strings.Contains(c.text, " with key ")) {
 			t.Errorf("%s: the reason of %s is\n  %+v, want\n  %s: %s", c.definition, c.step, r, c.kind, c.text)
 		}
 	}
