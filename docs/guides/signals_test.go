@@ -1,6 +1,7 @@
 package guides
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func TestSignalGuide(t *testing.T) {
 		if why := job.View().Steps.Get("paid").Why; why.Kind != perdure.WhySignal || why.Signal != "payment.completed" || why.Key != "pay_123" {
 			t.Errorf("why: %+v", why)
 		}
-		server, ctx := w.Node(), t.Context()
+		server, ctx := w.Node(), context.Background()
 		// show: send
 		result, err := server.SendSignal(ctx, operate.Signal{Name: "payment.completed", Key: "pay_123",
 			ID:   "evt_9", // the id of the event at its source: sent again, it has no second effect
@@ -80,7 +81,7 @@ func TestApprovalGuide(t *testing.T) {
 		job.Until("ok", perdure.Waiting)
 		approve := func(name string, groups ...string) error {
 			id := &operate.Identity{Name: name, Rights: operate.Rights{Role: operate.Viewer, Groups: groups}, Via: operate.ViaToken}
-			_, err := w.Node().Act(operate.WithIdentity(t.Context(), id), "refund-77", perdure.Act{Verb: perdure.VerbApprove, Step: "ok", Author: name})
+			_, err := w.Node().Act(operate.WithIdentity(context.Background(), id), "refund-77", perdure.Act{Verb: perdure.VerbApprove, Step: "ok", Author: name})
 			return err
 		}
 		if err := approve("cleo", "sales"); perdure.CodeOf(err) != perdure.CodeForbidden {

@@ -157,6 +157,9 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 		out[p.Index] = p.Output
 	}
 	for _, s := range steps {
+		if w.plan(j.ID).Steps[s.Index].Form == kernel.BySignal { // see checkReceipt
+			continue
+		}
 		if want := w.book.at(j.ID, s.Name).output.json(); string(orNull(out[s.Index])) != want {
 			w.wrong("I8", "%s/%s run %d: %s is kept, and %s was returned", short(j.ID), s.Name, s.Run, out[s.Index], want)
 		}

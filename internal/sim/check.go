@@ -423,7 +423,7 @@ func (w *world) checkAudit(t *watchedTx) {
 			}
 		}
 		for _, e := range c.Audit {
-			if e.Job.IsZero() {
+			if e.Job.IsZero() || e.Act == "sendSignal" {
 				continue
 			}
 			w.hit("audit")

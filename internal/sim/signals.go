@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -235,10 +236,27 @@ func (w *world) checkReceipt(ch *kernel.StepChange, c *kernel.Changes, received 
 	if took && ch.Loaded.Topic != "" && !ch.Loaded.AvailableAt.IsZero() {
 		w.hit("F292")
 	}
+	if took {
+		w.checkOutput(ch.Now, c, received[step])
+	}
 	if entry(c, ch.Now.Job, ch.Now.Name, "expired") != nil && took {
 		w.wrong("S1", "%s has received a signal, and its time has passed in the same transaction", step)
 	}
 	delete(received, step)
+}
+
+// checkOutput checks that the output of a step which has received a signal names it.
+func (w *world) checkOutput(s *kernel.Step, c *kernel.Changes, ref signalRef) {
+	var out struct {
+		ID   string
+		Data json.RawMessage
+	}
+	for _, p := range c.Payloads {
+		if p.StepRef == s.StepRef && p.SetOutput && json.Unmarshal(p.Output, &out) == nil && out.ID == ref.id {
+			return
+		}
+	}
+	w.wrong("S1", "%s/%s has received %+v, and its output says %+v", short(s.Job), s.Name, ref, out)
 }
 
 // checkNoneIsMissed checks that no step waits for a signal that is kept for it (S2). A step whose time has passed, and which no
