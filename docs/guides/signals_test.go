@@ -41,7 +41,7 @@ func TestSignalGuide(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
 		stock, carrier := w.Fake("stock"), w.Fake("carrier")
 		job := w.Submit(invoice("inv-1"))
-		job.Until("paid", perdure.Waiting)
+		job.Until("reserve", perdure.Settled)
 		if why := job.View().Steps.Get("paid").Why; why.Kind != perdure.WhySignal || why.Signal != "payment.completed" || why.Key != "pay_123" {
 			t.Errorf("why: %+v", why)
 		}

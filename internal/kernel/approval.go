@@ -192,7 +192,7 @@ func (w *Workset) operatorDecide(e *entry, r *row, a *perdure.Act) error {
 	}
 	w.addHistory(e, r.Name, 0, string(perdure.VerbApprove), a.Author, a.Reason)
 	if len(asked.By) < asked.Quorum {
-		r.Approval, r.dirty = asked.state(), true
+		r.Approval, r.dirty, e.dirty = asked.state(), true, true
 		w.finishEvent(e)
 		return nil
 	}

@@ -146,6 +146,7 @@ func TestKeptSignalIsTakenOldestFirst(t *testing.T) {
 	w.require(w.step("q").Skipped && w.step("q").ErrorCode == "expired", "%+v", w.step("q"))
 }
 
+// F292: a signal does not reach a step whose time has passed, and is kept.
 func TestSignalAndTimerNeverBoth(t *testing.T) {
 	w := submit(t, "s signal lasts or undo")
 	w.now = w.now.Add(tick) // its time has passed, and the supervisor has not acted on it
@@ -174,6 +175,7 @@ func TestSignalToAllWakesThoseThatWait(t *testing.T) {
 	w.require(!w.signals[1].Kept(), "a signal to all is kept")
 }
 
+// F293: a step that has stopped waiting receives nothing.
 func TestStopsWaitingForASignal(t *testing.T) {
 	for name, stop := range map[string]func(*world){
 		"undo":    func(w *world) { w.undo() },
@@ -209,6 +211,7 @@ func TestSignalForAnotherJob(t *testing.T) {
 	w.require(w.signals[0].ID == "sig_own" && w.signals[0].Kept(), "%+v", w.signals[0])
 }
 
+// F296: a step beyond the bound fails, and is tried again.
 func TestTooManyWaiters(t *testing.T) {
 	w := newWorld(t, "s signal or undo") // its only attempt has failed
 	ws := NewWorkset(w.now, func() float64 { return 1 })
