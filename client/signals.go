@@ -2,9 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
-
-	"github.com/google/uuid"
 
 	"github.com/perdure/perdure/operate"
 )
@@ -15,7 +14,7 @@ func (c *Client) SendSignal(ctx context.Context, s operate.Signal) (*operate.Sig
 		return nil, err
 	}
 	if s.ID == "" {
-		s.ID = uuid.NewString()
+		s.ID = rand.Text()
 	}
 	body, err := encode(&s)
 	if err != nil {

@@ -64,7 +64,7 @@ var builtins = map[string][]param{
 		{"group", false, checkGroup, `{"type":"string","minLength":1,"maxLength":200,"examples":["managers"]}`, "The group whose members approve or reject. Without it, operators do."},
 		{"message", false, checkText, `{"type":"string"}`, "The question to decide, as perdure get shows it."},
 		{"quorum", false, checkQuorum, `{"anyOf":[{"type":"integer","minimum":1,"maximum":20},{"$ref":"#/$defs/expression"}],"default":1}`, "How many different members have to approve."},
-		{"excludeSubmitter", false, checkBool, `{"anyOf":[{"type":"boolean"},{"$ref":"#/$defs/expression"}],"default":false}`, "true: who has submitted the job may neither approve nor reject."},
+		{"excludeSubmitter", false, checkBool, `{"anyOf":[{"type":"boolean"},{"$ref":"#/$defs/expression"}],"default":false}`, "true: the submitter of the job may neither approve nor reject."},
 	},
 	"signal": {
 		{"name", true, checkSignalName, `{"type":"string","minLength":1,"maxLength":128,"examples":["payment.completed"]}`, "The name of the signal."},

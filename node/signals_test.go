@@ -42,7 +42,7 @@ func TestApprovalsByGroup(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		approve := perdure.Act{Verb: perdure.VerbApprove, Step: "ok", Author: "whoever", Reason: "checked"}
+		approve := perdure.Act{Verb: perdure.VerbApprove, Step: "ok", Author: "x", Reason: "checked"}
 		submit("r1")
 		for name, c := range map[string]interface {
 			Act(context.Context, string, perdure.Act) (*perdure.JobView, error)

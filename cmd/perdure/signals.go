@@ -16,7 +16,7 @@ func (a *app) approveCmd() *cobra.Command {
 		Short: "Approve a step that waits for an approval",
 		Long: `Approves a step (agent: approval). The members of the step's group may, whatever their user role; if it
 has no group, operators may. The step is done once as many different members as its quorum have approved.
-"perdure get" shows who has to approve, and who has.
+"perdure get" shows the question, the group, and the approvals so far.
 
 ` + waitHelp,
 		Example: `  perdure approve order-1042 ship --reason 'ok by phone'

@@ -12,14 +12,14 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// Approval is what a step that waits for an approval asks, of whom, and who has approved. It is rendered when the step begins
+// Approval is what a step that waits for an approval asks, of whom, and the approvals so far. It is rendered when the step begins
 // to wait, and stored with the step, so that an approver needs no other row.
 type Approval struct {
 	Group            string          `json:"group,omitempty"` // empty: operators approve
 	Message          string          `json:"message,omitempty"`
 	Quorum           int             `json:"quorum,omitempty"` // how many different approvers it takes; 0: 1
 	ExcludeSubmitter bool            `json:"excludeSubmitter,omitempty"`
-	By               []Approver      `json:"by,omitempty"`   // who has approved so far
+	By               []Approver      `json:"by,omitempty"`   // in the order of their acts
 	Data             json.RawMessage `json:"data,omitempty"` // of the latest approval that had some
 }
 
@@ -154,7 +154,7 @@ func MayDecide(j *Job, s *Step, author string, id *operate.Identity) error {
 		return e
 	case a.ExcludeSubmitter && j.Submitter != "" && author == j.Submitter:
 		e := perdure.Refuse(perdure.CodeForbidden, "%s has submitted the job, and step %s is decided by others", author, s.Name)
-		e.Hint = "ask somebody else to approve"
+		e.Hint = "let another approver decide"
 		return e
 	}
 	return nil

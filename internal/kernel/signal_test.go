@@ -115,7 +115,7 @@ func TestSignalReachesTheStepThatWaits(t *testing.T) {
 	w.run("b")
 	w.run("a")
 	w.jobIs("undone settled")
-	w.redo() // the signal was consumed: the step waits anew
+	w.redo() // the signal was consumed: the step waits again
 	w.run("a")
 	w.stepIs("s", "undone waiting")
 	w.require(w.step("s").Topic == goTopic, "topic %q", w.step("s").Topic)
@@ -283,7 +283,7 @@ func TestApprovals(t *testing.T) {
 	w.conflict(w.tryAct(perdure.VerbApprove, "p", by("ben"))) // too late
 	w.dueScan()
 	w.jobIs("undone settled")
-	w.redo() // asks anew
+	w.redo() // asks again
 	w.act(perdure.VerbApprove, "p", by("ben"))
 	w.stepIs("p", "undone waiting")
 
@@ -310,7 +310,7 @@ func TestWhoMayDecide(t *testing.T) {
 		may  bool
 	}{
 		{"a member, whatever the role", asked("managers", false), caller(operate.Viewer, operate.ViaToken, "x", "managers"), true},
-		{"an admin who is no member", asked("managers", false), caller(operate.Admin, operate.ViaToken), false},
+		{"an admin outside the group", asked("managers", false), caller(operate.Admin, operate.ViaToken), false},
 		{"an operator without a group", asked("", false), caller(operate.Operator, operate.ViaSession), true},
 		{"an admin without a group", asked("", false), caller(operate.Admin, operate.ViaSession), true},
 		{"a submitter without a group", asked("", false), caller(operate.Submitter, operate.ViaToken, "managers"), false},

@@ -120,7 +120,7 @@ func afterReason(s *Step, plan *Plan, open func(int) bool) *perdure.Reason {
 	return r
 }
 
-// approvalReason says whose approval a step waits for, and who has approved.
+// approvalReason says whose approval a step waits for, and names the approvals so far.
 func approvalReason(s *Step, f *Facts) *perdure.Reason {
 	a, err := s.Approval.Read()
 	r := &perdure.Reason{Kind: perdure.WhyApproval, Since: s.StartedAt, Until: s.AvailableAt, Group: a.Group, Message: a.Message, Quorum: a.Quorum}

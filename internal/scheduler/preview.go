@@ -73,7 +73,8 @@ func (s *Scheduler) beginPreview(ctx context.Context) error {
 // previewBatch returns a batch that is not saved. In it, a step waits for the latest time that is possible.
 func (s *Scheduler) previewBatch(tx kernel.Tx) *batch {
 	b := s.newBatch(tx)
-	b.random, b.reads = kernel.LatestWait, true
+	b.random = kernel.LatestWait
+	b.reads = true
 	return b
 }
 
