@@ -29,7 +29,7 @@ type world struct {
 	dispatched   []dispatchedRun // all runs, see checkRecords
 	now          time.Time
 	limits       *Admission
-	signals      []*Signal // as they are stored
+	signals      []*Signal   // as they are stored
 	loadOnDemand bool        // load only what the rules request
 	transcript   *transcript // nil: not written
 	runs         map[string]*perdure.Run
