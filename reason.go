@@ -10,13 +10,19 @@ type Reason struct {
 	Count   int          `json:"count,omitempty"` // afterSteps: their number
 	Agent   string       `json:"agent,omitempty"`
 	Limit   string       `json:"limit,omitempty"`
-	Key     string       `json:"key,omitempty"` // limit: the key, if the limit is full for one key
+	Key     string       `json:"key,omitempty"` // limit: the key, if the limit is full for one key; signal: that of the signal
 	Max     *int         `json:"max,omitempty"`
 	Used    int          `json:"used,omitempty"`
 	Holders []HolderView `json:"holders,omitempty"`
 	Until   time.Time    `json:"until,omitzero"`
 	Since   time.Time    `json:"since,omitzero"`
 	Code    string       `json:"code,omitempty"`
+
+	Signal    string `json:"signal,omitempty"`    // signal: the name of the signal
+	Group     string `json:"group,omitempty"`     // approval: its members approve; missing: operators
+	Message   string `json:"message,omitempty"`   // approval: the question
+	Quorum    int    `json:"quorum,omitempty"`    // approval: how many have to approve
+	Approvals []Mark `json:"approvals,omitempty"` // approval: those that have been given
 }
 
 // ReasonKind is the kind of a reason.
@@ -31,7 +37,8 @@ const (
 	WhyBackoff    ReasonKind = "backoff"    // will be retried after a pause
 	WhyNotYet     ReasonKind = "notYet"     // a sleep has not ended
 	WhyHeld       ReasonKind = "held"       // an earlier run, whose holder is gone, may still act
-	WhyApproval   ReasonKind = "approval"   // waits for an operator's approval
+	WhyApproval   ReasonKind = "approval"   // waits for an approval
+	WhySignal     ReasonKind = "signal"     // waits for a signal
 	WhyRunning    ReasonKind = "running"
 	WhyExpired    ReasonKind = "expired" // the run has expired; the supervisor will act shortly
 	WhyParked     ReasonKind = "parked"

@@ -157,18 +157,22 @@ const (
 	VerbSkip   Verb = "skip"
 	VerbEdit   Verb = "edit"
 	VerbStop   Verb = "stop" // the present run of a step
+
+	VerbApprove Verb = "approve" // a step that waits for an approval
+	VerbReject  Verb = "reject"
 )
 
 // Act is one act of an operator. It is recorded with author and reason. An act without an author is refused.
 type Act struct {
 	Verb   Verb            `json:"-"`
-	Step   string          `json:"-"` // settle, skip, edit, stop; resume of one step
+	Step   string          `json:"-"` // settle, skip, edit, stop, approve, reject; resume of one step
 	Author string          `json:"-"`
 	Reason string          `json:"reason,omitempty"`
 	As     *State          `json:"as,omitempty"`     // settle: done or undone
 	Output json.RawMessage `json:"output,omitempty"` // settle as done
 	Input  json.RawMessage `json:"input,omitempty"`  // edit, resume of one step
 	NewKey bool            `json:"newKey,omitempty"` // edit, resume of one step: no earlier run had an effect
+	Data   json.RawMessage `json:"data,omitempty"`   // approve: for the step's output; at most 64 KiB
 }
 
 // Check returns an error with CodeInvalid, or CodeTooLarge, if the act is unknown, lacks what it needs, has what it does not
@@ -179,13 +183,13 @@ func (a *Act) Check() error {
 		if a.Step != "" {
 			return refuseField("/step", "leave out the step", "%s is an act on a job", a.Verb)
 		}
-	case VerbSettle, VerbSkip, VerbEdit, VerbStop:
+	case VerbSettle, VerbSkip, VerbEdit, VerbStop, VerbApprove, VerbReject:
 		if a.Step == "" {
 			return refuseField("/step", "name the step", "%s is an act on a step", a.Verb)
 		}
 	case VerbResume:
 	default:
-		return refuseField("/act", "use undo, redo, resume, giveUp, settle, skip, edit or stop", "unknown act %q", a.Verb)
+		return refuseField("/act", "use undo, redo, resume, giveUp, settle, skip, edit, stop, approve or reject", "unknown act %q", a.Verb)
 	}
 	settles := a.Verb == VerbSettle
 	edits := a.Verb == VerbEdit || a.Verb == VerbResume && a.Step != ""
@@ -204,17 +208,25 @@ func (a *Act) Check() error {
 		return refuseField("/input", "give input, newKey, or both", "edit needs an input, or newKey")
 	case a.Input != nil && len(a.Input) == 0:
 		return refuseField("/input", "use null for no input", "the input is empty")
+	case a.Data != nil && a.Verb != VerbApprove:
+		return refuseField("/data", "leave it out", "data can be given only with approve")
 	}
-	if err := checkValue("input", a.Input); err != nil {
+	if err := checkValue("input", a.Input, MaxPayloadBytes); err != nil {
 		return err
 	}
-	return checkValue("output", a.Output)
+	if err := checkValue("data", a.Data, maxApprovalBytes); err != nil {
+		return err
+	}
+	return checkValue("output", a.Output, MaxPayloadBytes)
 }
 
-// checkValue checks the input or output of an act.
-func checkValue(name string, value json.RawMessage) error {
-	if len(value) > MaxPayloadBytes {
-		e := refuseField("/"+name, "make it an artifact, and pass a reference", "%s has %d bytes; at most %d", name, len(value), MaxPayloadBytes)
+// maxApprovalBytes bounds the data of an approval. It is kept in the row of the step until enough have approved.
+const maxApprovalBytes = 64 << 10
+
+// checkValue checks the input, output or data of an act.
+func checkValue(name string, value json.RawMessage, most int) error {
+	if len(value) > most {
+		e := refuseField("/"+name, "make it an artifact, and pass a reference", "%s has %d bytes; at most %d", name, len(value), most)
 		e.Code = CodeTooLarge
 		return e
 	}

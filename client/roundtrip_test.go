@@ -39,6 +39,9 @@ func TestRoundTrip(t *testing.T) {
 	bulkIDs := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, IDs: []string{ref, "k-1"}, Reason: "r", Key: "k", Author: "anna"}
 	token := operate.TokenRequest{Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Groups: []string{"b c"}}, ExpiresIn: perdure.Duration(90 * 24 * time.Hour), Author: "anna"}
 	audit := operate.AuditQuery{Author: "Zoë", Act: "undo", Job: ref, Since: resttest.At, Limit: 7, Cursor: "x"}
+	approval := perdure.Act{Verb: perdure.VerbApprove, Step: "charge", Author: "Zoë", Reason: "seen <it>", Data: json.RawMessage(`{"s":"<&>","n":1.50}`)}
+	signal := operate.Signal{Name: "paid", Key: "p <1>", ID: "evt_<9>", Data: json.RawMessage(`{"s":"<&>","n":1.50}`), Keep: perdure.Duration(time.Hour), To: operate.ToAll, Author: "Zoë"}
+	jobSignal := operate.Signal{Name: "paid", Key: "p1", ID: "evt", Job: ref, Author: "Zoë"}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
 	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true}
 	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true}
@@ -227,6 +230,18 @@ func TestRoundTrip(t *testing.T) {
 		{"DeleteLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteLimit(ctx, "agent:http")
 		}, all{"agent:http"}, nil},
+		{"SendSignal", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.SendSignal(ctx, signal)
+			return all{v}, err
+		}, all{signal}, all{resttest.SignalResult()}},
+		{"SendSignal to a job", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.SendSignal(ctx, jobSignal)
+			return all{v}, err
+		}, all{jobSignal}, all{resttest.SignalResult()}},
+		{"Approve", func(ctx context.Context, s protocol.Server) (all, error) {
+			job, err := s.Act(ctx, ref, approval)
+			return all{job}, err
+		}, all{ref, approval}, all{job}},
 		{"HoldRole", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.HoldRole(ctx, operate.RoleRequest{Name: "nightly", Holder: "web1/<4711>", TTL: perdure.Duration(10 * time.Second)})
 			return all{v}, err

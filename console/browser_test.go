@@ -324,7 +324,7 @@ steps:
 	submit(fmt.Sprintf(order, "order-1004", "c-73", "park", "", "1s", "stock"))
 	submit(fmt.Sprintf(order, "order-1042", "c-77", "park", rejected, "1s", "stock"))
 	submit("type: import\nkey: import-7\nstates: {undone: empty, done: loaded}\ncompleteWithin: 3h\nsteps:\n  fetch: {agent: stock}\n  load: {agent: stock, after: [fetch], undo: {}}\n")
-	submit("type: expense\nkey: expense-12\nsteps:\n  sign: {agent: approval, with: {message: 'Hotel in Lisbon, 412.00', role: finance}}\n  pay: {agent: payments, action: charge, after: [sign], with: {}}\n")
+	submit("type: expense\nkey: expense-12\nsteps:\n  sign: {agent: approval, with: {message: 'Hotel in Lisbon, 412.00', group: finance}}\n  pay: {agent: payments, action: charge, after: [sign], with: {}}\n")
 	submit(fmt.Sprintf("type: hostile\nkey: %q\nlabels: {%q: %q}\ninput: %q\nsteps:\n  charge: {agent: payments, with: {fail: %q}}\n", htmlText[:45], rtlText, htmlText, htmlText+rtlText, htmlText+rtlText))
 	submit(fmt.Sprintf("type: hostile\nkey: %s\nsteps:\n  %s: {agent: payments, action: charge, with: {fail: %q}}\n", longKey, strings.Repeat("step_", 25)+"end", strings.Repeat("without_a_space", 60)))
 	var wide strings.Builder

@@ -108,7 +108,7 @@ steps:
 	order(1042, "park", declined, "stock")
 	order(1043, "undo", "the card is stolen", "stock")
 	order(1044, "park", "", "carrier")
-	submit("type: refund\nkey: refund-77\nsteps:\n  approve: {agent: approval, with: {message: 'Refund 412.00 to c-77?', role: finance}}\n  pay: {agent: payments, action: charge, after: [approve], with: {}}\n")
+	submit("type: refund\nkey: refund-77\nsteps:\n  approve: {agent: approval, with: {message: 'Refund 412.00 to c-77?', group: finance}}\n  pay: {agent: payments, action: charge, after: [approve], with: {}}\n")
 	var pages []string
 	var catalogue strings.Builder
 	catalogue.WriteString("type: print\nkey: print-2027\nsteps:\n  split: {agent: stock}\n")

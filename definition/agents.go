@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
 )
 
 // param is one parameter of a built-in agent. The table is used for checks, for suggestions and for the schema.
@@ -59,8 +61,14 @@ var builtins = map[string][]param{
 		{"until", false, checkUntil, `{"type":"string","examples":["2031-01-01T08:00:00Z"]}`, "A time as in RFC 3339."},
 	},
 	"approval": {
-		{"role", false, checkText, `{"type":"string"}`, "The user role that is to decide: it is shown, and not checked yet."},
+		{"group", false, checkGroup, `{"type":"string","minLength":1,"maxLength":200,"examples":["managers"]}`, "The group whose members approve or reject. Without it, operators do."},
 		{"message", false, checkText, `{"type":"string"}`, "The question to decide, as perdure get shows it."},
+		{"quorum", false, checkQuorum, `{"anyOf":[{"type":"integer","minimum":1,"maximum":20},{"$ref":"#/$defs/expression"}],"default":1}`, "How many different members have to approve."},
+		{"excludeSubmitter", false, checkBool, `{"anyOf":[{"type":"boolean"},{"$ref":"#/$defs/expression"}],"default":false}`, "true: the submitter of the job may neither approve nor reject."},
+	},
+	"signal": {
+		{"name", true, checkSignalName, `{"type":"string","minLength":1,"maxLength":128,"examples":["payment.completed"]}`, "The name of the signal."},
+		{"key", true, checkSignalKey, `{"anyOf":[{"type":"string","minLength":1,"maxLength":200},{"type":"number"}],"examples":["${input.paymentId}"]}`, "The key of the signal: what tells this one from others of its name. Text or a number."},
 	},
 }
 
@@ -111,6 +119,9 @@ func (d *decoder) builtin(s *kernel.StepDefinition, src *stepSource, do, undo ex
 	}
 }
 
+// settledBy says what settles a step that no agent runs.
+var settledBy = map[kernel.StepForm]string{kernel.BySleep: "time", kernel.ByApproval: "an approver", kernel.BySignal: "a signal"}
+
 // checkNoAgentFields refuses fields that have no meaning for a step that no agent runs.
 func (d *decoder) checkNoAgentFields(s *kernel.StepDefinition, src *stepSource, form kernel.StepForm) {
 	none := []string{"undo", "retry", "action", "limits", "requires", "prefers", "place", "heartbeat", "progressWithin", "stopWithin"}
@@ -119,7 +130,7 @@ func (d *decoder) checkNoAgentFields(s *kernel.StepDefinition, src *stepSource, 
 	}
 	for _, k := range src.node.Keys {
 		if name := k.Name; slices.Contains(none, name) {
-			d.Add(src.pointer.Member(name), k.At, "`%s` takes no `%s`", s.Agent, name).WithHint("it is never dispatched: time or an operator settles it")
+			d.Add(src.pointer.Member(name), k.At, "`%s` takes no `%s`", s.Agent, name).WithHint("it is never dispatched: %s settles it", settledBy[form])
 		}
 	}
 }
@@ -149,7 +160,11 @@ func (c *inputCheck) with(agent string, params []param, n *text.Node, p *text.Po
 		k, kid := v.Keys[i], &v.Kids[i]
 		j := slices.Index(names, k.Name)
 		if j < 0 {
-			c.d.Add(p.Member(k.Name), k.At, "%s has no parameter %s", agent, text.Quote(k.Name)).WithHint("%s", text.Suggest(k.Name, names))
+			hint := text.Suggest(k.Name, names)
+			if agent == kernel.AgentApproval && k.Name == "role" {
+				hint = "use group: its members approve; or leave it out, and operators do"
+			}
+			c.d.Add(p.Member(k.Name), k.At, "%s has no parameter %s", agent, text.Quote(k.Name)).WithHint("%s", hint)
 			continue
 		}
 		if !slices.Contains(secretParams[agent], k.Name) {
@@ -244,6 +259,45 @@ func checkUntil(c *inputCheck, n *text.Node, p *text.Pointer) {
 }
 
 func checkText(c *inputCheck, n *text.Node, p *text.Pointer) { c.d.string(n, p) }
+
+func checkBool(c *inputCheck, n *text.Node, p *text.Pointer) {
+	if n.Kind != text.Bool {
+		c.d.mismatch(n, p, "true or false")
+	}
+}
+
+func checkGroup(c *inputCheck, n *text.Node, p *text.Pointer) {
+	if c.d.string(n, p) && !plain.IsLine(n.Text, perdure.MaxKeyLength) {
+		c.d.Add(p, n.At, "a group is 1 to %d characters that can be printed", perdure.MaxKeyLength)
+	}
+}
+
+func checkQuorum(c *inputCheck, n *text.Node, p *text.Pointer) {
+	c.d.count(n, p, "quorum", 1, operate.MaxQuorum)
+}
+
+// checkSignalName checks the name of a signal, which is like the type of a job.
+func checkSignalName(c *inputCheck, n *text.Node, p *text.Pointer) {
+	if c.d.string(n, p) {
+		if err := operate.CheckTopic(n.Text, "key"); err != nil {
+			c.d.Add(p, n.At, "a signal's name is 1 to %d letters, digits, \".\", \"_\" and \"-\", the first a letter or digit", perdure.MaxNameLength).
+				WithHint("such as payment.completed; what differs between jobs is the key")
+		}
+	}
+}
+
+// checkSignalKey checks the key of a signal, which is like the key of a job.
+func checkSignalKey(c *inputCheck, n *text.Node, p *text.Pointer) {
+	switch n.Kind {
+	case text.String:
+		if e := perdure.CheckKey(n.Text); e != nil {
+			c.d.Add(p, n.At, "%s", e.Message).WithHint("%s", e.Hint)
+		}
+	case text.Number:
+	default:
+		c.d.mismatch(n, p, "text or a number")
+	}
+}
 
 func checkURL(c *inputCheck, n *text.Node, p *text.Pointer) {
 	if !c.d.string(n, p) {

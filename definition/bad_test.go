@@ -350,8 +350,21 @@ var badYAML = []bad{
 	{"sleep time", "type: t\nsteps:\n  a: {agent: sleep, with: {until: §2031-01-01}}\n", "RFC 3339"},
 	{"sleep undo", "type: t\nsteps:\n  a: {agent: sleep, with: {for: 1s}, §undo: {}}\n", "takes no `undo`"},
 	{"approval undo", "type: t\nsteps:\n  a: {agent: approval, §undo: {}}\n", "takes no `undo`"},
-	{"approval field", "type: t\nsteps:\n  a: {agent: approval, with: {§rule: x}}\n", "did you mean `role`?"},
-	{"approval role", "type: t\nsteps:\n  a: {agent: approval, with: {role: §5}}\n", "expected text"},
+	{"approval field", "type: t\nsteps:\n  a: {agent: approval, with: {§grup: x}}\n", "did you mean `group`?"},
+	{"approval role", "type: t\nsteps:\n  a: {agent: approval, with: {§role: manager}}\n", "use group: its members approve"},
+	{"approval group", "type: t\nsteps:\n  a: {agent: approval, with: {group: §5}}\n", "expected text"},
+	{"approval group of two lines", "type: t\nsteps:\n  a: {agent: approval, with: {group: §\"a\\nb\"}}\n", "can be printed"},
+	{"approval quorum", "type: t\nsteps:\n  a: {agent: approval, with: {quorum: §0}}\n", "quorum is between 1 and 20"},
+	{"approval too large quorum", "type: t\nsteps:\n  a: {agent: approval, with: {quorum: §21}}\n", "quorum is between 1 and 20"},
+	{"approval excludeSubmitter", "type: t\nsteps:\n  a: {agent: approval, with: {excludeSubmitter: §1}}\n", "expected true or false"},
+	{"signal without parameters", "type: t\nsteps:\n  §a: {agent: signal}\n", "signal needs `name`"},
+	{"signal without a key", "type: t\nsteps:\n  a: {agent: signal, with: §{name: paid}}\n", "signal needs `key`"},
+	{"signal name", "type: t\nsteps:\n  a: {agent: signal, with: {name: §a/b, key: k}}\n", "a signal's name is 1 to 128"},
+	{"signal key", "type: t\nsteps:\n  a: {agent: signal, with: {name: a, key: §a/b}}\n", "a key cannot contain a /"},
+	{"signal key of another kind", "type: t\nsteps:\n  a: {agent: signal, with: {name: a, key: §[k]}}\n", "text or a number"},
+	{"signal undo", "type: t\nsteps:\n  a: {agent: signal, with: {name: a, key: k}, §undo: {}}\n", "takes no `undo`"},
+	{"signal retry", "type: t\nsteps:\n  a: {agent: signal, with: {name: a, key: k}, §retry: {attempts: 2}}\n", "takes no `retry`"},
+	{"secret of a signal", "type: t\nsteps:\n  a: {agent: signal, with: {name: a, key: \"${§secret.A}\"}}\n", "takes no secrets"},
 }
 
 var badJSON = []bad{

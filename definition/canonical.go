@@ -46,8 +46,8 @@ func normalizeStep(s *kernel.StepDefinition, job kernel.Ladder) {
 		s.Action = ""
 	}
 	within := perdure.Duration(perdure.DefaultCompleteWithin)
-	// An approval without completeWithin waits for ever: there, 5m is not the default.
-	if s.CompleteWithin == within && s.Agent != kernel.AgentApproval {
+	// An approval or a signal without completeWithin waits for ever: there, 5m is not the default.
+	if s.CompleteWithin == within && s.Agent != kernel.AgentApproval && s.Agent != kernel.AgentSignal {
 		s.CompleteWithin = 0
 	}
 	if s.CompleteWithin != 0 {

@@ -230,7 +230,7 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 	d.placement(s, src)
 	d.signsOfLife(s, src)
 	if n.Get("agent") == nil {
-		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, exec, sleep, approval, or one of your own")
+		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, exec, sleep, approval, signal, or one of your own")
 	}
 }
 

@@ -32,8 +32,8 @@ var jobFields = []field{
 }
 
 var stepFields = []field{
-	{name: "agent", schema: `{"$ref":"#/$defs/name","examples":["http","shell","exec","sleep","approval","payments"]}`,
-		doc: "The agent that runs the step: http, shell, exec, sleep, approval, or an agent of your own."},
+	{name: "agent", schema: `{"$ref":"#/$defs/name","examples":["http","shell","exec","sleep","approval","signal","payments"]}`,
+		doc: "The agent that runs the step: http, shell, exec, sleep, approval, signal, or an agent of your own."},
 	{name: "action", schema: `{"$ref":"#/$defs/name"}`, doc: "The action of the agent. Default: the name of the step."},
 	{name: "after", schema: `{"type":"array","items":{"type":"string"},"uniqueItems":true,"examples":[["reserve"]]}`, doc: "The steps that must be settled first."},
 	{name: "when", schema: `{"type":"string","maxLength":2052,"examples":["input.amount > 0"]}`, doc: "An expression; if it is false the step is skipped, and its output is null."},

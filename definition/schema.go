@@ -111,7 +111,10 @@ func agentRules() string {
 		case "sleep":
 			needs = `["agent","with"]`
 			then += `,"undo":false,"retry":false,"action":false,"limits":false,"completeWithin":false,"requires":false,"prefers":false,"place":false,"heartbeat":false,"progressWithin":false,"stopWithin":false`
-		case "approval":
+		case "approval", "signal":
+			if agent == "signal" {
+				needs = `["agent","with"]`
+			}
 			then += `,"undo":false,"retry":false,"action":false,"limits":false,"requires":false,"prefers":false,"place":false,"heartbeat":false,"progressWithin":false,"stopWithin":false`
 		}
 		rules = append(rules, `{"if":{"properties":{"agent":{"const":"`+agent+`"}},"required":["agent"]},"then":`+then+`},"required":`+needs+`}}`)

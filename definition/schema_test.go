@@ -50,7 +50,7 @@ func good() []string {
 	return append(all,
 		"type: t\nsteps: {a: {agent: sleep, with: {for: '${input.a}'}}}\ninput: {a: 5m}\n",
 		"type: t\nsteps: {a: {agent: sleep, with: {until: 2031-01-01T08:00:00+02:00}}}\n",
-		"type: t\nsteps: {a: {agent: approval, with: {role: manager, message: Well?}, completeWithin: 24h, onFailure: undo}}\n",
+		"type: t\nsteps: {a: {agent: approval, with: {group: manager, message: Well?}, completeWithin: 24h, onFailure: undo}}\n",
 		"type: t\nsteps: {a: {agent: http, with: {url: 'http://x/${job.id}', query: {a: [1, b], c: null}, headers: {X-A: '${job.key}', Accept: a/b}, body: text, expect: {done: [404, 2xx, '410'], rejected: [4xx]}, followRedirects: 3}}}\n",
 		"type: t\nsteps: {a: {agent: shell, with: {command: [sh, -c, 'echo $1', 5, '${job.id}'], dir: /tmp, env: {A: 1}, stdin: {a: 1}, rejectedCodes: [2, 64]}, undo: {with: {command: [undo, '${doKey}']}}}}\n",
 		"type: t\nsteps: {a: {agent: http, with: {url: http://x}, undo: {agent: other}}}\n",

@@ -277,6 +277,8 @@ func formOf(agent string) kernel.StepForm {
 		return kernel.BySleep
 	case kernel.AgentApproval:
 		return kernel.ByApproval
+	case kernel.AgentSignal:
+		return kernel.BySignal
 	}
 	return kernel.ByAgent
 }

@@ -39,6 +39,7 @@ type Service interface {
 	Bulk
 	Webhooks
 	Roles
+	Signals
 	Hosts
 	Schedules
 	Access

@@ -6,7 +6,7 @@ import "github.com/perdure/perdure"
 func Reasons() []perdure.ReasonKind {
 	return []perdure.ReasonKind{perdure.WhyQuarantined, perdure.WhyParked, perdure.WhyApproval, perdure.WhyDeadline, perdure.WhyExpired,
 		perdure.WhyBackoff, perdure.WhyNoAgent, perdure.WhyNoHost, perdure.WhyHeld, perdure.WhyLimit, perdure.WhyAgentBusy, perdure.WhyRunning,
-		perdure.WhyNotYet, perdure.WhyAfterSteps}
+		perdure.WhyNotYet, perdure.WhySignal, perdure.WhyAfterSteps}
 }
 
 // AlertKinds returns the kinds of alerts of jobs. Alerts of the whole store have others.

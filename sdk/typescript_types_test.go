@@ -45,7 +45,7 @@ var tsNames = map[string]string{
 	"Agent": "AgentInfo", "Run": "RawRun", "AgentBody": "AgentSettings", "LimitBody": "LimitSettings", "KeyLimitBody": "KeyLimit",
 	"BatchValues": "JobValues", "InputBody": "EditOptions", "SettleBody": "SettleOptions",
 	// of definitions
-	"with.exec": "ExecInput", "with.http": "HttpInput", "with.shell": "ShellInput", "with.sleep": "SleepInput", "with.approval": "ApprovalInput", "values": "HttpValues", "statuses": "HttpStatuses",
+	"with.exec": "ExecInput", "with.http": "HttpInput", "with.shell": "ShellInput", "with.sleep": "SleepInput", "with.approval": "ApprovalInput", "with.signal": "SignalInput", "values": "HttpValues", "statuses": "HttpStatuses",
 	"limit": "LimitDefinition", "retry": "RetryDefinition", "rung": "Rung", "ladder": "Ladder", "states": "StateNames", "step": "StepDefinition", "undo": "UndoDefinition",
 }
 

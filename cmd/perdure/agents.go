@@ -25,7 +25,7 @@ type agentFlags struct {
 
 var (
 	builtIn = []string{"http", "shell"}
-	always  = []string{kernel.AgentSleep, kernel.AgentApproval} // these are rules, not programs
+	always  = []string{kernel.AgentSleep, kernel.AgentApproval, kernel.AgentSignal} // these are rules, not programs
 )
 
 // register adds the flags. In a process that runs the jobs of other users (serve, agent), the agent http does not reach

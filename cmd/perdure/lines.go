@@ -141,7 +141,7 @@ func advice(v *perdure.JobView, where string) []string {
 		cmds = append(cmds, "perdure "+fmt.Sprintf(format, args...)+where)
 		why = append(why, purpose)
 	}
-	parked, asks := 0, ""
+	parked := 0
 	for i := range v.Steps {
 		s := &v.Steps[i]
 		name := plain(s.Name)
@@ -164,13 +164,11 @@ func advice(v *perdure.JobView, where string) []string {
 			add("try to undo "+name+" again", "resume %s", step)
 			add("it was undone by hand", "settle %s --as undone --reason '…'", step)
 		case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
-			add("approve "+name, "settle %s --as done --reason '…'", step)
-			asks = name
+			add("approve "+name, "approve %s --reason '…'", step)
+			add("reject "+name, "reject %s --reason '…'", step)
 		}
 	}
-	if asks != "" && parked == 0 {
-		add("reject "+asks+": take everything back", "undo %s --reason '…'", ref)
-	} else if len(cmds) > 0 && v.Desired == perdure.Done {
+	if len(cmds) > 0 && v.Desired == perdure.Done {
 		add("take everything back", "undo %s", ref)
 	} else if len(cmds) > 0 {
 		add("go forward again", "redo %s", ref)

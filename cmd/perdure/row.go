@@ -136,23 +136,12 @@ func whyText(s *perdure.StepView, now time.Time) string {
 	return plain(w.Text)
 }
 
-// approvalText returns what an approval asks, and of whom. Without a message or a role, it is the reason why it waits.
+// approvalText returns what an approval asks, and of whom. Without a message, it is the reason why it waits.
 func approvalText(s *perdure.StepView) string {
-	var asks struct{ Message, Role string }
-	if len(s.Input) > 0 {
-		_ = json.Unmarshal(s.Input, &asks) // a damaged message is not shown
-	}
-	if asks.Message == "" && asks.Role == "" {
+	if s.Why.Message == "" {
 		return plain(s.Why.Text)
 	}
-	text, _, _ := strings.Cut(s.Why.Text, ": ")
-	if asks.Role != "" {
-		text += " by " + asks.Role
-	}
-	if asks.Message != "" {
-		text += ": " + strings.Join(strings.Fields(asks.Message), " ")
-	}
-	return plain(text)
+	return plain(strings.TrimSuffix(s.Why.Text, ": approve or reject it") + ": " + strings.Join(strings.Fields(s.Why.Message), " "))
 }
 
 func ranFor(s *perdure.StepView) string {

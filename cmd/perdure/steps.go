@@ -63,12 +63,11 @@ func (a *app) settleCmd() *cobra.Command {
 	out := &settleOutput{format: &a.format}
 	cmd := &cobra.Command{
 		Use:        "settle JOB STEP --as done|undone",
-		SuggestFor: []string{"approve", "resolve"},
+		SuggestFor: []string{"resolve"},
 		Short:      "Record that a step is done or undone",
-		Long: `Records that a step is done or undone: after you did it by hand, after you checked its effect, or as the
-approval that it waits for. To reject an approval, undo the job. The act is refused while a run of the
-step is valid. If the recorded state
-is not the desired one, the step continues from it.
+		Long: `Records that a step is done or undone: after you did it by hand, or after you checked its effect. The act
+is refused while a run of the step is valid. If the recorded state is not the desired one, the step
+continues from it. It also ends the wait for a signal or an approval.
 
 --output is the step's output if its value is JSON, and the format of results if it is text or json.
 

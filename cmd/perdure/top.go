@@ -294,7 +294,7 @@ func reasonText(r *operate.ReasonStats, now time.Time) string {
 	case perdure.WhyNotYet:
 		return "wait for a time, next in " + span(max(r.Next.Sub(now), 0))
 	case perdure.WhyAfterSteps:
-		return "wait for other steps, or for an approval"
+		return "wait for other steps, an approval or a signal"
 	}
 	return strings.TrimSpace(plain(string(r.Reason)) + " " + name)
 }

@@ -243,7 +243,11 @@ test("buttons of acts are disabled for a viewer, and name the user role", async 
   await needs(page.getByRole("button", { name: "Give up …" }));
   await needs(page.getByRole("button", { name: "Submit a similar job …" }), "submitter or operator");
   await page.goto(full + "jobs/expense-12");
-  await needs(page.getByRole("button", { name: "Settle sign …" }));
+  for (const act of ["Approve sign …", "Reject sign …"]) {
+    const button = page.getByRole("button", { name: act });
+    await button.waitFor();
+    assert.deepEqual([await button.isDisabled(), await button.evaluate((element) => element.title)], [true, "needs the group finance"]);
+  }
   await page.goto(full + "jobs?type=order");
   await page.getByLabel("Select order-1042").check();
   for (const act of ["Resume …", "Undo …", "Redo …", "Give up …"]) await needs(page.getByRole("region", { name: "Selected jobs" }).getByRole("button", { name: act }));

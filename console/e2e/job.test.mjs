@@ -9,7 +9,7 @@ test("a sentence says what is wrong with a job, and what can be done", async (t)
     "order-1042": "charge is parked: card_declined after 1 failure. Resume it, edit its input, settle it, skip it, or undo the job.",
     "order-1002": /charge has failed: 1 failure; again in [^.]*\. Resume it to try again now\./,
     "order-1004": "mail waits: no process claims runs of the agent mail. Start a process of this agent.",
-    "expense-12": "sign waits for approval by finance: Hotel in Lisbon, 412.00. Settle it as done to approve it, or undo the job to reject it.",
+    "expense-12": "sign waits for approval by a member of finance: Hotel in Lisbon, 412.00. Approve or reject it.",
     "wide-1000": "s_0_0 and 39 more steps wait: no process claims runs of the agent absent.",
   };
   for (const [job, text] of Object.entries(sentences)) {
@@ -33,8 +33,8 @@ test("a job leads to its trace", async (t) => {
 test("a job that waits for an approval has nothing to resume", async (t) => {
   const page = await open(t, "jobs/expense-12");
   const head = page.locator(".job-head");
-  await head.getByRole("button", { name: "Settle sign …" }).click();
-  await page.getByRole("dialog", { name: "Settle sign of expense-12" }).waitFor();
+  await head.getByRole("button", { name: "Approve sign …" }).click();
+  await page.getByRole("dialog", { name: "Approve sign of expense-12" }).waitFor();
   await page.keyboard.press("Escape");
   assert.equal(await head.getByRole("button", { name: "Resume …" }).count(), 0);
 });

@@ -12,7 +12,7 @@ import type { Bulk, BulkPreview } from "./types.ts";
 import { plural, ProblemNote, shellWord, State } from "./widgets.tsx";
 
 /** What has happened to a job after an act. */
-const participles: Record<Verb, string> = { undo: "undone", redo: "done again", resume: "resumed", giveUp: "given up", settle: "settled", skip: "skipped", edit: "edited", stop: "stopped" };
+const participles: Record<Verb, string> = { undo: "undone", redo: "done again", resume: "resumed", giveUp: "given up", settle: "settled", skip: "skipped", edit: "edited", stop: "stopped", approve: "approved", reject: "rejected" };
 
 /** Why the rules refuse an act, in words. */
 const refusalWords: Record<string, string> = { conflict: "not in a state for this act", notFound: "no such job or step", invalid: "the act does not fit the job or step" };

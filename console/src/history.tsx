@@ -23,6 +23,9 @@ const events: Record<string, Partial<Mark>> = {
   stop: { sign: "■", word: "stopped", tone: "warn" },
   skip: { sign: "–", word: "skipped", tone: "calm" },
   edit: { sign: "✎", word: "edited", tone: "calm" },
+  approve: { sign: "✓", word: "approved", tone: "good" },
+  reject: { sign: "×", word: "rejected", tone: "bad" },
+  signal: { sign: "▸", tone: "good" },
   giveUp: { sign: "×", word: "given up", tone: "bad" },
 };
 

@@ -1,6 +1,6 @@
 // The head of a job's page: its state, what an operator can do, and a sentence that says what is wrong.
 import { curlToken, may, needs } from "./access.ts";
-import { ActButtons, actsOn, actsOnStep, openAct, titles, type Verb } from "./act.tsx";
+import { ActButtons, actsOn, actsOnStep, needsOf, openAct, titles, type Verb } from "./act.tsx";
 import { callUrl, reach, serverAddress } from "./api.ts";
 import { place } from "./place.ts";
 import { save } from "./picturemenu.tsx";
@@ -46,11 +46,12 @@ export function Head({ job, steps, live, again }: { job: Job; steps: ReadonlyMap
         </span>
       )}
       <div class="buttons end">
-        {approvals.length === 1 && (
-          <button type="button" class="main" {...needs("act")} onClick={() => (openAct.value = { job, verb: "settle", name: approvals[0]![0], step: approvals[0]![1], done: again })}>
-            Settle <bdi>{shorten(approvals[0]![0], longestStepName)}</bdi> …
-          </button>
-        )}
+        {approvals.length === 1 &&
+          (["approve", "reject"] as const).map((verb) => (
+            <button type="button" key={verb} class={verb === "approve" ? "main" : ""} {...needsOf(verb, approvals[0]![1])} onClick={() => (openAct.value = { job, verb, name: approvals[0]![0], step: approvals[0]![1], done: again })}>
+              {titles[verb]} <bdi>{shorten(approvals[0]![0], longestStepName)}</bdi> …
+            </button>
+          ))}
         {verbs
           .filter((verb) => verb !== "giveUp")
           .map((verb, i) => (
@@ -194,7 +195,7 @@ export function troubleOf(name: string, step: Step, time: number): Trouble | und
     if (!code) return { name, bad: true, does: "is parked", do: "are parked", text: `: ${whyText(step, time).replace(/; try: .*$/s, "").replace(/^parked /, "") || "nothing more is tried"}.`, remedy };
     return { name, bad: true, does: "is parked", do: "are parked", text: `: ${code} after ${failures}.`, said: step.lastError?.message, remedy };
   }
-  if (reason === "approval") return { name, bad: false, does: "waits", do: "wait", text: sentence(` for ${whyText(step, time).replace(/^waits for /, "").replace(/: settle it as done, or undo the job$/, "")}`), remedy: "Settle it as done to approve it, or undo the job to reject it." };
+  if (reason === "approval") return { name, bad: false, does: "waits", do: "wait", text: sentence(` for ${whyText(step, time).replace(/^waits for /, "").replace(/: approve or reject it$/, "")}`), remedy: "Approve or reject it." };
   if (reason === "backoff" && step.failures > 0) {
     return { name, bad: false, does: "has failed", do: "have failed", text: `: ${code ? `${code}, ` : ""}${failures}; ${whyText(step, time).split(", ")[0]}.`, said: step.lastError?.message, remedy: "Resume it to try again now." };
   }

@@ -82,7 +82,10 @@ function toward(step: Step): string {
 export function whyText(step: Step, now: number): string {
   const why = step.why;
   if (!why) return "";
-  if (why.reason === "approval") return approvalText(step) || why.text;
+  if (why.reason === "approval" || why.reason === "signal") {
+    const text = why.until ? why.text.replace(/ for another [^:]*/, ` for another ${span(Date.parse(why.until) - now)}`) : why.text;
+    return why.message ? `${text.replace(/: approve or reject it$/, "")}: ${why.message}` : text;
+  }
   if (why.until) {
     const left = span(Date.parse(why.until) - now);
     const comma = why.text.indexOf(", ");
@@ -90,13 +93,6 @@ export function whyText(step: Step, now: number): string {
     if (why.reason === "notYet") return `sleeps for another ${left}`;
   }
   return why.text;
-}
-
-function approvalText(step: Step): string {
-  const asks = fieldsOf(step.input);
-  const role = typeof asks.role === "string" && asks.role ? ` by ${asks.role}` : "";
-  const message = typeof asks.message === "string" && asks.message ? `: ${asks.message}` : "";
-  return role || message ? step.why!.text.split(": ")[0] + role + message : "";
 }
 
 /** The latest run of a step that has ended, in words. */
@@ -150,7 +146,7 @@ export const legend: [mark: Mark, what: string][] = [
   [mark("◌", "ready", "busy"), "it can run: no agent has taken it yet"],
   [mark("○", "waiting", "calm"), "it waits for other steps, a time or a limit"],
   [mark("↻", "waiting", "warn"), "it has failed, and is tried again by itself"],
-  [mark("?", "approval", "warn"), "it waits for an operator's approval"],
+  [mark("?", "approval", "warn"), "it waits for an approval"],
   [mark("?", "unsure", "bad"), "whether it had an effect is not known"],
   [mark("■", "parked", "bad"), "it has failed, and nothing more is tried until an operator acts"],
   [mark("◐", "undoing", "busy"), "its effect is being undone"],
@@ -167,7 +163,7 @@ export function urgency(mark: Mark): number {
 
 const alertSigns: Record<string, Mark> = {
   parked: { sign: "■", word: "parked", tone: "bad", detail: "A step has failed, and nothing more is tried until an operator acts." },
-  approval: { sign: "?", word: "approval", tone: "warn", detail: "A step waits for an operator's approval." },
+  approval: { sign: "?", word: "approval", tone: "warn", detail: "A step waits for an approval." },
   undo: { sign: "↺", word: "undo", tone: "warn", detail: "The job is undone because a step failed." },
   restart: { sign: "↺", word: "restart", tone: "warn", detail: "The job is undone, and then starts again, because a step failed." },
   waiting: { sign: "↻", word: "waiting", tone: "warn", detail: "A step has failed often, and is tried again later." },

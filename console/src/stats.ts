@@ -45,7 +45,7 @@ export function reasonText(r: ReasonStats, now: number): string {
     case "notYet":
       return `wait for a time, next ${r.next ? relative(r.next, now) : "soon"}`;
     case "afterSteps":
-      return "wait for other steps, or for an approval";
+      return "wait for other steps, an approval or a signal";
   }
   return `${r.reason} ${name}`.trim();
 }

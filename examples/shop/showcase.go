@@ -120,7 +120,7 @@ key: refund-77
 labels: {customer: Ada}
 input: {order: order-0077, amount: 412.00}
 steps:
-  approve: {agent: approval, with: {message: "Refund 412.00 to Ada for order-0077?", role: finance}}
+  approve: {agent: approval, with: {message: "Refund 412.00 to Ada for order-0077?", group: finance}}
   pay: {agent: bank, after: [approve], with: {takes: 400ms, undo: 400ms}, undo: {}}
   tell: {agent: office, after: [pay], with: {takes: 100ms}}
 `,

@@ -69,6 +69,7 @@ func AuditOf(ctx context.Context, author, act string) operate.AuditEntry {
 // the verbs of acts on jobs, and the names of the other calls that can be refused or are recorded.
 var AuditActs = []string{
 	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit), string(perdure.VerbStop),
+	string(perdure.VerbApprove), string(perdure.VerbReject), "sendSignal",
 	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
 	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "holdRole", "releaseRole",
 	"drainHost", "readyHost", "deleteHost", "putSchedule", "deleteSchedule", "pauseSchedule", "resumeSchedule", "triggerSchedule", "backfillSchedule",

@@ -601,7 +601,7 @@ func (e *entry) advanceRefs(i int) []int {
 	if ps.Limits != nil {
 		refs = append(refs, ps.Limits.Refs()...)
 	}
-	if ps.Form == BySleep && ps.Do != nil {
+	if ps.Form != ByAgent && ps.Do != nil {
 		refs = append(refs, ps.Do.Refs()...)
 	}
 	return refs

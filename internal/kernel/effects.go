@@ -19,10 +19,10 @@ type Effects struct {
 	WithoutUndo []string
 }
 
-// StepWait is a step that was changed and waits: for the end of its run, for a time, or for an operator's approval.
+// StepWait is a step that was changed and waits: for the end of its run, for a time, a signal or an approval.
 type StepWait struct {
 	Step  string
-	Until time.Time // the end of the run's lock, or the time; zero: there is no time, as for an approval without a deadline
+	Until time.Time // the end of the run's lock, or the time; zero: there is no time, as for an approval or a signal without a deadline
 }
 
 // EffectsOf returns the effects of the changes that one act has made to one job.
@@ -52,7 +52,7 @@ func (e *Effects) add(now, before *Step, ps *PlanStep) {
 	case perdure.Running:
 		e.WaitFor = append(e.WaitFor, StepWait{now.Name, now.LockedUntil})
 	case perdure.Waiting:
-		if asks := ps.Form == ByApproval && now.Blockers == 0 && !now.StartedAt.IsZero(); asks || !now.AvailableAt.IsZero() {
+		if asks := (ps.Form == ByApproval || ps.Form == BySignal) && now.Blockers == 0 && !now.StartedAt.IsZero(); asks || !now.AvailableAt.IsZero() {
 			e.WaitFor = append(e.WaitFor, StepWait{now.Name, now.AvailableAt})
 		}
 	}

@@ -136,7 +136,7 @@ func (w *Workset) parkActive(e *entry) {
 		if !r.active() {
 			continue
 		}
-		if e.plan.Steps[i].Form == ByApproval && !r.StartedAt.IsZero() { // when it is resumed, it asks for approval again
+		if form := e.plan.Steps[i].Form; (form == ByApproval || form == BySignal) && !r.StartedAt.IsZero() { // when it is resumed, it waits again
 			r.StartedAt = time.Time{}
 			w.closeAlerts(e, r.Name, policyAuthor, perdure.AlertApproval)
 		}

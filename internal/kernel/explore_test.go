@@ -80,6 +80,9 @@ var eventKinds = []eventKind{
 	{"settle as undone", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Undone)}), nil},
 	{"skip", true, operatorAct(perdure.Act{Verb: perdure.VerbSkip}), nil},
 	{"stop", true, operatorAct(perdure.Act{Verb: perdure.VerbStop}), nil},
+	{"approve", true, operatorAct(perdure.Act{Verb: perdure.VerbApprove, Data: []byte(`1`)}), nil},
+	{"reject", true, operatorAct(perdure.Act{Verb: perdure.VerbReject}), nil},
+	{"signal", true, func(x *explored, i int) bool { ok, c := x.signalTo(i); return x.checkChanges(ok, c) }, awaitsSignal},
 	{"edit", true, operatorAct(perdure.Act{Verb: perdure.VerbEdit, Input: []byte(`"other"`)}), nil},
 	{"edit with a new key", true, operatorAct(perdure.Act{Verb: perdure.VerbEdit, NewKey: true}), nil},
 }
@@ -122,6 +125,10 @@ func isInFlight(x *explored, i int) bool {
 	return isRunning(x, i) && x.now.Before(x.steps[i].LockedUntil)
 }
 func hasExpired(x *explored, i int) bool { return isRunning(x, i) && !isInFlight(x, i) }
+func awaitsSignal(x *explored, i int) bool {
+	s := x.steps[i]
+	return s.Topic != "" && (s.AvailableAt.IsZero() || x.now.Before(s.AvailableAt))
+}
 func isDue(x *explored, i int) bool {
 	s := x.steps[i]
 	return s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && !s.AvailableAt.After(x.now)
@@ -398,6 +405,9 @@ var smallWorlds = []smallWorld{
 	{"a revert", "undo,redo,done with output,edit,edit with a new key,settle as done with output", 20_000},
 	{"onFailure undo; a undo; s after a sleep; b after s", "undo,redo,skip,give up", 20_000},
 	{"a undo; p after a approval; b after p", "undo,redo,settle as done,skip,resume,give up", 20_000},
+	{"a undo; p after a approval lasts or undo; b after p", "undo,redo,approve,reject,settle as done,skip", 20_000},
+	{"a undo; s after a signal lasts or wait:1,undo; b after s", "undo,redo,signal,settle as done,skip,resume", 20_000},
+	{"within 30s; a undo; s after a signal; b after s undo", "undo,redo,signal,resume,give up", 20_000},
 	{"p approval lasts or wait:1,undo; q after p approval lasts or skip", "undo,redo,settle as done,resume", 20_000},
 	{"onFailure undo; within 30s; a undo; b after a undo", "undo,redo,resume", 20_000},
 	{"within 30s; a undo attempts 2; s after a sleep; p after s approval lasts", "undo,redo,resume,resume step,settle as done,skip", 40_000},

@@ -64,6 +64,7 @@ func (c *check) require(ok bool, s *Step, rule, message string) {
 func (c *check) step(s *Step) {
 	c.require(s.Desired == c.job.Desired, s, "I11", "its desired state is not that of its job")
 	c.require(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, but its job is not")
+	c.require(s.Topic == "" && s.Approval == "" || s.Phase == perdure.Waiting, s, "S2", "has a topic or an approval, and does not wait")
 	c.runFields(s)
 	c.order(s)
 	switch s.Phase {
@@ -118,7 +119,8 @@ func (c *check) order(s *Step) {
 
 func (c *check) waiting(s *Step) {
 	approval := c.plan.Steps[s.Index].Form == ByApproval && c.alerts[alertOf{s.Name, perdure.AlertApproval}]
-	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "waits for nothing, so nothing will move it on")
+	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval || s.Topic != "", s, "L1", "waits for nothing, so nothing will move it on")
+	c.require(s.Topic == "" || c.plan.Steps[s.Index].Form == BySignal && s.Blockers == 0 && s.Desired == perdure.Done, s, "S2", "waits for a signal, and should not")
 }
 
 func (c *check) ready(s *Step) {

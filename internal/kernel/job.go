@@ -34,7 +34,7 @@ type Job struct {
 
 	Unsettled int // number of steps that are not settled
 	Running   int // number of steps that are running
-	Active    int // number of steps that are ready or wait for a time
+	Active    int // number of steps that are ready, or wait for a time or a signal
 
 	CompleteBy time.Time // the job's deadline; zero: none
 	ParkedAt   time.Time // when the job was parked, which stops its deadline; zero: not parked
@@ -48,6 +48,7 @@ type Job struct {
 	ReopenedAt                      time.Time // when the job, after it had settled, was last undone or redone; zero: never
 
 	Traceparent string // of the submission, in the form of W3C Trace Context; empty: none, or traces are not exported
+	Submitter   string // who submitted the job; recorded only if an approval excludes the submitter
 }
 
 // GivenUp reports whether an operator closed the job unfinished.
@@ -116,6 +117,8 @@ type Step struct {
 	Blockers int           // number of neighbours that must settle first, in the desired direction
 	Ageing   time.Duration // setting of the agent when the step became ready; 0: DefaultAgeing
 	Needs    Needs         // permits of named limits, computed when the step first becomes ready in a do turn; and those of its job, see withJob
+	Topic    Topic         // of the signals for which the step waits; empty: it waits for none
+	Approval ApprovalState // of the approval for which the step waits; empty: it waits for none
 
 	ReadyAt, StartedAt, EndedAt, UpdatedAt time.Time
 }
@@ -145,9 +148,10 @@ func (s *Step) nextDirection() perdure.Direction {
 	return directionTo(s.Desired)
 }
 
-// active reports whether the step will move on without an operator or a neighbour: it is ready, or waits for a time.
+// active reports whether the step will move on without an operator or a neighbour: it is ready, or waits for a time or a
+// signal.
 func (s *Step) active() bool {
-	return s.Phase == perdure.Ready || s.Phase == perdure.Waiting && !s.AvailableAt.IsZero()
+	return s.Phase == perdure.Ready || s.Phase == perdure.Waiting && (!s.AvailableAt.IsZero() || s.Topic != "")
 }
 
 // Payload holds the large values of a step: its input, if it cannot be rendered again from the definition alone, and the

@@ -76,6 +76,8 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 		return w.operatorSkip(e, r, a)
 	case perdure.VerbEdit:
 		return w.operatorEdit(e, r, a)
+	case perdure.VerbApprove, perdure.VerbReject:
+		return w.operatorDecide(e, r, a)
 	}
 	return perdure.Refuse(perdure.CodeInvalid, "unknown act %q", a.Verb)
 }
@@ -137,8 +139,8 @@ func (w *Workset) resumeAll(e *entry, a *perdure.Act) error {
 	return nil
 }
 
-// waitsForRetry reports whether the step waits for the backoff of a retry, or on a wait rung. A sleep, an approval, and
-// a step that waits for the end of an old lock wait for something else.
+// waitsForRetry reports whether the step waits for the backoff of a retry, or on a wait rung. A sleep, an approval, a wait
+// for a signal, and a step that waits for the end of an old lock wait for something else.
 func (w *Workset) waitsForRetry(e *entry, r *row) bool {
 	switch {
 	case r.Phase != perdure.Waiting || r.Blockers > 0 || !w.now.Before(r.AvailableAt):
@@ -249,13 +251,16 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	return nil
 }
 
-// settledAsUndoneError refuses to settle a sleep or an approval as undone while it is to be done. It has no effect that
-// could be undone, so the act would only start the sleep or ask for the approval again.
+// settledAsUndoneError refuses to settle a sleep, an approval or a wait for a signal as undone while it is to be done. It has
+// no effect that could be undone, so the act would only begin it again.
 func settledAsUndoneError(form StepForm, r *row) error {
-	if form == BySleep {
+	switch form {
+	case BySignal:
+		return perdure.Refuse(perdure.CodeConflict, "step %s waits for a signal, which has no effect to undo: settle it as done or skip it to end the wait, or undo the job", r.Name)
+	case BySleep:
 		return perdure.Refuse(perdure.CodeConflict, "step %s is a sleep, which has no effect to undo: settle it as done or skip it to end the sleep, or undo the job", r.Name)
 	}
-	return perdure.Refuse(perdure.CodeConflict, "step %s is an approval: settle it as done to approve it, or undo the job to reject it", r.Name)
+	return perdure.Refuse(perdure.CodeConflict, "step %s is an approval: approve or reject it, or undo the job", r.Name)
 }
 
 // operatorSkip skips a step.

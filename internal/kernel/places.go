@@ -14,6 +14,7 @@ type Places struct {
 	Ready    ReadyKey
 	DueAt    time.Time // the step waits until this time; zero: no entry
 	InFlight InFlightKey
+	Waiting  Topic // the step waits for a signal of this topic; empty: no entry
 }
 
 // ReadyKey is the entry of a ready step. Claims of the agent find it by its lane, in the order of ClaimLess.
@@ -34,7 +35,7 @@ type InFlightKey struct {
 }
 
 // PlacesOf returns the entries of a step in all queue tables.
-func PlacesOf(s *Step) Places { return Places{ReadyOf(s), DueOf(s), InFlightOf(s)} }
+func PlacesOf(s *Step) Places { return Places{ReadyOf(s), DueOf(s), InFlightOf(s), WaitingOf(s)} }
 
 // ReadyOf returns the entry of a step among the ready steps.
 func ReadyOf(s *Step) ReadyKey {
@@ -50,6 +51,14 @@ func DueOf(s *Step) time.Time {
 		return time.Time{}
 	}
 	return s.AvailableAt
+}
+
+// WaitingOf returns the topic of the signals for which a step waits; empty: it waits for none.
+func WaitingOf(s *Step) Topic {
+	if s.Phase != perdure.Waiting {
+		return ""
+	}
+	return s.Topic
 }
 
 // InFlightOf returns the entry of a step among the runs in flight.

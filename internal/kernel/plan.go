@@ -33,6 +33,7 @@ type Plan struct {
 	Needs      Needs    // of a submission; see Job.Needs
 
 	Traceparent string // of the submission; see Job.Traceparent
+	Submitter   string // see Job.Submitter
 }
 
 // PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.InputStoredApart), it is passed as
@@ -73,12 +74,14 @@ const (
 	ByAgent StepForm = iota
 	BySleep
 	ByApproval
+	BySignal
 )
 
 // Names of agents that stand for rules. Their steps are never dispatched.
 const (
 	AgentSleep    = "sleep"
 	AgentApproval = "approval"
+	AgentSignal   = "signal"
 )
 
 // Scope holds the values that an expression may read.

@@ -190,6 +190,7 @@ func (s *Step) stopReason(now time.Time, ps *PlanStep) string {
 
 const (
 	codeStopped = "stopped" // the code of an agent for a run that was to stop
+	codeExpired = "expired"
 	codeStalled = "stalled"
 	codeTimeout = "timeout" // of exec
 )

@@ -68,6 +68,7 @@ type Tx interface {
 	HeldRoleTx
 	HostTx
 	ScheduleTx
+	SignalTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
 	// call, or from the commit. After an error nothing of the transaction can be committed.

@@ -74,6 +74,8 @@ func (w *Workset) advanceDo(e *entry, r *row) {
 		w.sleep(e, r, ps)
 	case ByApproval:
 		w.awaitApproval(e, r, ps)
+	case BySignal:
+		w.awaitSignal(e, r, ps)
 	default:
 		w.makeReady(e, r, perdure.Do)
 	}
@@ -240,29 +242,6 @@ func (w *Workset) wakeTime(e *entry, r *row, since time.Time) (time.Time, error)
 		return time.Time{}, fmt.Errorf("sleep: for: %w", err)
 	}
 	return since.Add(d), nil
-}
-
-// awaitApproval waits for an operator. If the step has a completeWithin, it fails after that time.
-func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
-	var until time.Time
-	switch {
-	case r.StartedAt.IsZero():
-		r.StartedAt = w.now
-		if ps.CompleteWithin > 0 {
-			until = w.now.Add(time.Duration(ps.CompleteWithin))
-		}
-		w.raiseAlert(e, r, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for approval: settle it as done, or undo the job", r.Name))
-		w.setPhase(e, r, perdure.Waiting, until)
-	case r.AvailableAt.IsZero(): // called again while it waits: nothing changes
-		w.setPhase(e, r, perdure.Waiting, until)
-	default:
-		r.StartedAt = time.Time{}
-		w.closeAlerts(e, r.Name, policyAuthor, perdure.AlertApproval)
-		r.Failures++
-		r.ErrorCode, r.LastError = "expired", "not approved within completeWithin"
-		w.addHistory(e, r.Name, 0, "expired", policyAuthor, r.LastError)
-		w.escalate(e, r, false)
-	}
 }
 
 // settle settles the step, and unblocks the steps that waited for it.

@@ -123,7 +123,7 @@ func (s *Shape) longestPath(order []int) (steps int, slowest time.Duration) {
 }
 
 // longest returns how long the step may take with one run: its deadline or, of a sleep, its length. It is 0 if that is
-// not known: for a sleep whose length is computed, or has an end instead, and an approval without a deadline.
+// not known: for a sleep whose length is computed, or has an end instead, and an approval or a signal without a deadline.
 func (p *PlanStep) longest() time.Duration {
 	switch p.Form {
 	case BySleep:
@@ -136,7 +136,7 @@ func (p *PlanStep) longest() time.Duration {
 			return 0
 		}
 		return d
-	case ByApproval:
+	case ByApproval, BySignal:
 		return time.Duration(p.CompleteWithin)
 	}
 	return p.completeWithin(perdure.Do)

@@ -61,10 +61,12 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 		return parkedReason(j, s)
 	case s.Blockers > 0:
 		return afterReason(s, plan, open)
+	case s.isAsked(ps):
+		return approvalReason(s, f)
+	case s.Topic != "":
+		return signalReason(s, f)
 	case !s.AvailableAt.IsZero():
 		return timeReason(s, ps, f)
-	case ps.Form == ByApproval && s.Phase == perdure.Waiting:
-		return &perdure.Reason{Kind: perdure.WhyApproval, Since: s.StartedAt, Text: "waits for approval: settle it as done, or undo the job"}
 	}
 	return readyReason(j, s, f)
 }
@@ -118,14 +120,41 @@ func afterReason(s *Step, plan *Plan, open func(int) bool) *perdure.Reason {
 	return r
 }
 
+// approvalReason says whose approval a step waits for, and names the approvals so far.
+func approvalReason(s *Step, f *Facts) *perdure.Reason {
+	a, err := s.Approval.Read()
+	r := &perdure.Reason{Kind: perdure.WhyApproval, Since: s.StartedAt, Until: s.AvailableAt, Group: a.Group, Message: a.Message, Quorum: a.Quorum}
+	for _, by := range a.By {
+		r.Approvals = append(r.Approvals, perdure.Mark{By: by.By, Reason: by.Reason})
+	}
+	if r.Text = "waits for approval" + a.asks() + forAnother(s, f) + ": approve or reject it"; err != nil {
+		r.Text = "waits for approval, and its row is damaged: see perdure check"
+	}
+	return r
+}
+
+// signalReason says which signal a step waits for.
+func signalReason(s *Step, f *Facts) *perdure.Reason {
+	r := &perdure.Reason{Kind: perdure.WhySignal, Since: s.StartedAt, Until: s.AvailableAt}
+	r.Signal, r.Key = s.Topic.Split()
+	r.Text = "waits for signal " + r.Signal + " with key " + r.Key + forAnother(s, f)
+	return r
+}
+
+// forAnother says for how long a step waits; nothing if it waits for ever.
+func forAnother(s *Step, f *Facts) string {
+	if s.AvailableAt.IsZero() {
+		return ""
+	}
+	return " for another " + span(s.AvailableAt.Sub(f.Now))
+}
+
 func timeReason(s *Step, ps *PlanStep, f *Facts) *perdure.Reason {
 	r := &perdure.Reason{Until: s.AvailableAt}
 	in := span(s.AvailableAt.Sub(f.Now))
 	switch {
 	case ps.Form == BySleep:
 		r.Kind, r.Text = perdure.WhyNotYet, "sleeps for another "+in
-	case ps.Form == ByApproval && !s.StartedAt.IsZero():
-		r.Kind, r.Text = perdure.WhyApproval, "waits for approval for another "+in+": settle it as done, or undo the job"
 	case s.mustReverse() && s.AvailableAt.Equal(s.LockedUntil):
 		r.Kind, r.Text = perdure.WhyHeld, fmt.Sprintf("run %d may still act for %s, although its holder is dead", s.Run, in)
 	default:

@@ -131,8 +131,11 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 			}
 		}, "a", perdure.WhyBackoff, "retry in 1s, after it was returned 3 times"},
 		{"s sleep", func(w *world) {}, "s", perdure.WhyNotYet, "sleeps for another 10s"},
-		{"p approval", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval: settle it as done, or undo the job"},
-		{"p approval lasts", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval for another 10s: settle it as done, or undo the job"},
+		{"p approval", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval: approve or reject it"},
+		{"p approval lasts", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval for another 10s: approve or reject it"},
+		{"s signal", func(w *world) {}, "s", perdure.WhySignal, "waits for signal go with key k"},
+		{"s signal lasts", func(w *world) {}, "s", perdure.WhySignal, "waits for signal go with key k for another 10s"},
+		{"s signal lasts or wait:1", func(w *world) { w.wait(tick) }, "s", perdure.WhyBackoff, "retry in 10s, last: no signal go/k within completeWithin (10s)"},
 		{"p approval lasts or wait:1", func(w *world) { w.wait(tick) }, "p", perdure.WhyBackoff, "retry in 10s, last: not approved within completeWithin"},
 		{"a undo", func(w *world) { w.claim("a"); w.holderDies("a"); w.undo() }, "a", perdure.WhyHeld, "run 1 may still act for 10s, although its holder is dead"},
 		{"a undo", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyParked,
@@ -153,7 +156,7 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		c.play(w)
 		facts.Now = w.now
 		r := Why(w.job, w.step(c.step), w.plan, func(i int) bool { return w.steps[i].Phase != perdure.Settled }, &facts)
-		if r == nil || r.Kind != c.kind || r.Text != c.text || (r.Key != "") != strings.Contains(c.text, " for key ") {
+		if r == nil || r.Kind != c.kind || r.Text != c.text || (r.Key != "") != (strings.Contains(c.text, " for key ") || strings.Contains(c.text, " with key ")) {
 			t.Errorf("%s: the reason of %s is\n  %+v, want\n  %s: %s", c.definition, c.step, r, c.kind, c.text)
 		}
 	}

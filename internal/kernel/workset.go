@@ -42,6 +42,8 @@ type Workset struct {
 	runEnds      []RunEnd            // runs ended since the last call of EndedRuns
 	buckets      map[LimitKey]Bucket // buckets of rates that have changed since the last call of Changes
 	releasedKeys []LimitKey          // keys of permits released since the last call of ReleasedKeys
+	topics       map[Topic]*topicState
+	found        map[SignalWant]keptFound // for steps that begin to wait for a signal
 	changes      Changes
 
 	agenda    []task
@@ -57,10 +59,13 @@ type Missing struct {
 	WholeJobs      []perdure.JobID // jobs of which all steps are needed
 	Payloads       []StepRef
 	PayloadReaders []StepRef // steps whose next phase depends on these payloads
+	Signals        []SignalWant
 }
 
 // Empty reports whether nothing is missing.
-func (m *Missing) Empty() bool { return len(m.Steps)+len(m.WholeJobs)+len(m.Payloads) == 0 }
+func (m *Missing) Empty() bool {
+	return len(m.Steps)+len(m.WholeJobs)+len(m.Payloads)+len(m.Signals) == 0
+}
 
 // entry is a job in a workset.
 type entry struct {
@@ -378,7 +383,8 @@ func (w *Workset) enqueueFlip(e *entry, f flip) {
 	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
 }
 
-// setPhase is the only code that changes the phase of a step. It keeps the job's counts correct.
+// setPhase is the only code that changes the phase of a step. It keeps the job's counts correct. It ends the wait for a signal
+// or an approval.
 func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	e.count(r.Step, -1)
 	switch {
@@ -391,7 +397,7 @@ func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 		r.ReadyAt = r.previousReadyAt
 	}
 	r.newlyReady = p == perdure.Ready && r.newlyReady
-	r.Phase, r.AvailableAt = p, at
+	r.Phase, r.AvailableAt, r.Topic, r.Approval = p, at, "", ""
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
 	if p == perdure.Ready {
@@ -526,6 +532,7 @@ func (w *Workset) collect(more bool) *Changes {
 		c.Buckets = append(c.Buckets, KeyBucket{k, w.buckets[k]})
 	}
 	clear(w.buckets)
+	w.signalChanges(&c)
 	for _, e := range w.order {
 		if e.loaded == nil {
 			w.collectNew(e, &c, more)

@@ -29,6 +29,7 @@ type world struct {
 	dispatched   []dispatchedRun // all runs, see checkRecords
 	now          time.Time
 	limits       *Admission
+	signals      []*Signal   // as they are stored
 	loadOnDemand bool        // load only what the rules request
 	transcript   *transcript // nil: not written
 	runs         map[string]*perdure.Run
@@ -95,6 +96,9 @@ func (w *world) settleMissing(ws *Workset) {
 			ws.AddWhole(id, w.load(w.all()...))
 		}
 		ws.AddPayloads(m.Payloads, w.payloads(m.Payloads))
+		for _, want := range m.Signals {
+			w.addKept(ws, want)
+		}
 		ws.Continue()
 	}
 }
@@ -172,6 +176,7 @@ func (w *world) write(c *Changes) {
 		})
 	}
 	w.alerts = append(slices.Clip(w.alerts), c.Alerts...)
+	w.saveSignals(c.Signals)
 	w.history = append(slices.Clip(w.history), c.History...)
 	w.noteSkips(c)
 }
@@ -417,7 +422,7 @@ func (w *world) nextTime() (at time.Time, ok bool) {
 
 // words parses a definition: "onFailure restart:1; within 30s; reserve undo; charge after reserve undo reads reserve". A
 // step is its name, followed by any of: after A B · undo · revert (an undo with an input of its own) · reads A · when A
-// · sleep · approval · lasts (an approval with completeWithin) · attempts N · or RUNG,RUNG.
+// · sleep · approval · signal (go/k) · lasts (with completeWithin) · attempts N · or RUNG,RUNG.
 func words(t testing.TB, text string) *Plan {
 	d := &Definition{Type: "order"}
 	p := &Plan{Definition: d, Shape: &Shape{Text: []byte(text), Common: d, Index: map[string]int{}}}
@@ -464,7 +469,9 @@ func stepOf(t testing.TB, p *Plan, f []string) PlanStep {
 		case "sleep":
 			ps.Form, ps.Agent, text.text = BySleep, AgentSleep, `{"for":"10s"}`
 		case "approval":
-			ps.Form, ps.Agent, ps.CompleteWithin = ByApproval, AgentApproval, 0
+			ps.Form, ps.Agent, ps.CompleteWithin, text.text = ByApproval, AgentApproval, 0, "{}"
+		case "signal":
+			ps.Form, ps.Agent, ps.CompleteWithin, text.text = BySignal, AgentSignal, 0, `{"name":"go","key":"k"}`
 		case "lasts":
 			ps.CompleteWithin = perdure.Duration(tick)
 		case "after", "reads", "when", "attempts", "or":

@@ -37,12 +37,17 @@ type (
 		As     string `json:"as" enum:"done,undone" doc:"The state that the step has"`
 		Output any    `json:"output,omitempty" doc:"Stored as the output of the step; only with as: done"`
 	}
+	approveBody struct {
+		Reason string `json:"reason,omitempty" maxLength:"4096" doc:"For the history, and the output of the step"`
+		Data   any    `json:"data,omitempty" doc:"For the output of the step: any JSON up to 64 KiB"`
+	}
 )
 
 var (
 	onlyReason = []string{"reason"}
 	withInput  = []string{"reason", "input", "newKey"}
 	withOutput = []string{"reason", "as", "output"}
+	withData   = []string{"reason", "data"}
 )
 
 var verbs = []verb{
@@ -54,6 +59,8 @@ var verbs = []verb{
 	{Verb: perdure.VerbSettle, step: true, fields: withOutput, of: reflect.TypeFor[settleBody](), summary: "Settle a step", doc: "Records the state of the step that an operator has found out.", example: settleExample},
 	{Verb: perdure.VerbSkip, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Skip a step", doc: "Settles the step without doing it.", example: reasonExample},
 	{Verb: perdure.VerbEdit, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Edit a step", doc: "Gives the step another input.", example: inputExample},
+	{Verb: perdure.VerbApprove, step: true, fields: withData, of: reflect.TypeFor[approveBody](), summary: "Approve a step", doc: "A member of the step's group approves it, whatever the user role; without a group, an operator does. The step is done once as many different members as its quorum have approved.", example: approveExample},
+	{Verb: perdure.VerbReject, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Reject a step", doc: "The step has failed with the code rejected, and its escalation ladder follows. Who may approve may reject.", example: reasonExample},
 	{Verb: perdure.VerbStop, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Stop a run", doc: "Tells the holder of the step's run with its next heartbeat to stop. The run ends failed with the code stopped, and what the definition says of failures follows.", example: reasonExample},
 }
 
@@ -141,6 +148,8 @@ func (v *verb) read(doc *document, act *perdure.Act) {
 			act.Input = field.payload()
 		case "newKey":
 			act.NewKey = field.boolean()
+		case "data":
+			act.Data = field.payload()
 		}
 	}
 	if v.Verb == perdure.VerbSettle {

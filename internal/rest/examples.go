@@ -58,9 +58,10 @@ const (
 	runsOfJobExample = `{"items":[{"step":"charge","run":1,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:05Z","startedAt":"2026-01-02T15:04:05Z","endedAt":"2026-01-02T15:04:06Z","outcome":"failed","error":"503: try later"},
 {"step":"charge","run":2,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:09Z","startedAt":"2026-01-02T15:04:10Z"}]}`
 
-	reasonExample = `{"reason":"ordered twice"}`
-	inputExample  = `{"reason":"wrong card","input":{"amount":4200,"card":"c-2"}}`
-	settleExample = `{"reason":"seen on the bank's page","as":"done","output":{"id":"ch-9"}}`
+	reasonExample  = `{"reason":"ordered twice"}`
+	inputExample   = `{"reason":"wrong card","input":{"amount":4200,"card":"c-2"}}`
+	approveExample = `{"reason":"ok by phone","data":{"carrier":"dhl"}}`
+	settleExample  = `{"reason":"seen on the bank's page","as":"done","output":{"id":"ch-9"}}`
 
 	bulkBodyExample = `{"act":"resume","filter":{"type":"order","error":"card_declined","since":"1h"},"reason":"the bank is back"}`
 	bulkExample     = `{"id":"bulk_0190a6b7c8d97e0f8123456789abcdef","act":"resume","filter":{"type":"order","since":"2026-01-02T14:04:05Z","error":"card_declined"},

@@ -30,7 +30,7 @@ func (s *Scheduler) ActOnce(ctx context.Context, id perdure.JobID, act perdure.A
 	crashpoint.Here(crashpoint.ActQueue)
 	audit := kernel.AuditOf(ctx, act.Author, string(act.Verb))
 	audit.Job, audit.Target, audit.Reason = id, act.Step, act.Reason
-	o := &actOp{id: id, act: act, audit: &audit}
+	o := &actOp{id: id, act: act, audit: &audit, caller: operate.IdentityOf(ctx)}
 	err = s.do(ctx, o, 1)
 	crashpoint.Here(crashpoint.ActDone)
 	if err != nil {
@@ -43,6 +43,8 @@ type actOp struct {
 	id    perdure.JobID
 	act   perdure.Act
 	audit *operate.AuditEntry // nil: the act is part of a bulk act, whose start is in the audit log
+
+	caller *operate.Identity // nil: the program that embeds the node
 
 	unneeded      bool      // the latest try found nothing to do
 	indeterminate bool      // an earlier try's commit was indeterminate
@@ -76,6 +78,11 @@ func (o *actOp) apply(b *batch) error {
 	if committed, err := o.committed(b, index); committed || err != nil {
 		return err
 	}
+	if o.act.Verb == perdure.VerbApprove || o.act.Verb == perdure.VerbReject {
+		if err := kernel.MayDecide(b.w.Job(o.id), b.w.Step(kernel.StepRef{Job: o.id, Index: index}), o.act.Author, o.caller); err != nil {
+			return err
+		}
+	}
 	if kernel.NeedsWholeJob(&o.act) {
 		if err := b.loadWhole(o.id); err != nil {
 			return err
@@ -96,7 +103,7 @@ func (o *actOp) apply(b *batch) error {
 
 // committed reports whether an earlier try with an indeterminate commit was committed after all (F006).
 //
-// Acts like undo only request a state, and can simply be repeated. Resume, settle and edit must not be repeated: an edit
+// Acts like undo only request a state, and can simply be repeated. Others must not be repeated: an edit
 // that is applied twice would change a step's key twice. For these the row shows what happened. If the row has not been
 // written since the earlier try met it, that try was not committed. If the row has the time of that try, it was. If it
 // has another time, another transaction has written it since, and it cannot be known whether the act was committed: the
@@ -111,7 +118,7 @@ func (o *actOp) committed(b *batch, index int) (bool, error) {
 	before, wrote := o.rowTime, o.tryTime
 	o.rowTime, o.tryTime = at, b.w.Now()
 	switch o.act.Verb {
-	case perdure.VerbResume, perdure.VerbSettle, perdure.VerbEdit:
+	case perdure.VerbResume, perdure.VerbSettle, perdure.VerbEdit, perdure.VerbApprove, perdure.VerbReject:
 	default:
 		return false, nil
 	}

@@ -44,6 +44,8 @@ type batch struct {
 	submitted  []*submitOp      // submissions that created a job whose row is not written yet
 	reportRefs []kernel.StepRef // the steps that the current report reads; kept to save an allocation
 
+	topics   []kernel.Topic         // topics that this transaction has locked, in order
+	reads    bool                   // the batch is a preview: it locks no topics
 	mail     map[kernel.MailID]bool // mail that this transaction has locked and not delivered yet
 	closed   []kernel.ClosedMail
 	refusals []kernel.Alert
@@ -123,6 +125,7 @@ func (s *Scheduler) postpone(b *batch) {
 //
 //	a rule panicked on a job or request     leave it out, and try again
 //	limits were locked out of order         lock them first, and try again
+//	topics were locked out of order         the same
 //	the outcome of the COMMIT is unknown    try again; the operations find what is there already
 //	the cause may be one of the requests    carry out each request alone
 //	any other error                         answer all requests with it
@@ -140,9 +143,10 @@ type attempt struct {
 	b             *batch // the latest try
 	results       []error
 	excluded      map[operation]error
-	exclusions    int      // how often an operation or job was left out, or limits were reordered
-	indeterminate []*batch // tries whose commit was indeterminate
-	lookups       int      // tries since then
+	exclusions    int            // how often an operation or job was left out, or limits or topics were reordered
+	topics        []kernel.Topic // to lock first
+	indeterminate []*batch       // tries whose commit was indeterminate
+	lookups       int            // tries since then
 }
 
 func (a *attempt) try(ctx context.Context) error {
@@ -167,6 +171,7 @@ const (
 func (a *attempt) retry(ctx context.Context, err error) bool {
 	var p *ruleFailure
 	var d *dispatch.LockOrderError
+	var t *topicOrderError
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, kernel.ErrBroken):
 		return false
@@ -177,6 +182,10 @@ func (a *attempt) retry(ctx context.Context, err error) bool {
 	case errors.As(err, &d) && a.exclusions < maxExclusions:
 		a.exclusions++
 		a.s.queue.LockEarlier(d)
+		return true
+	case errors.As(err, &t) && a.exclusions < maxExclusions:
+		a.exclusions++
+		a.topics = append(a.topics, t.topics...)
 		return true
 	case errors.Is(err, kernel.ErrUnknown) && a.lookups < maxLookups:
 		a.noteIndeterminate()
@@ -257,6 +266,9 @@ func (b *batch) run(a *attempt) ([]error, error) {
 		return nil, err
 	}
 	crashpoint.Here(crashpoint.BatchLocked)
+	if err := b.lockTopics(a.topics); err != nil {
+		return nil, err
+	}
 	if err := b.takeMail(a.requests); err != nil {
 		return nil, err
 	}
@@ -535,6 +547,11 @@ func (b *batch) complete() error {
 		}
 		if err := b.LoadSteps(m.Steps); err != nil {
 			return err
+		}
+		if len(m.Signals) > 0 {
+			if err := b.findSignals(m.Signals); err != nil {
+				return err
+			}
 		}
 		unused := b.budget.Read == perdure.MaxReadBytes
 		all, err := b.LoadPayloads(m.Payloads)

@@ -37,6 +37,9 @@ var actMessages = map[perdure.Verb]string{
 	perdure.VerbSkip:   "step skipped",
 	perdure.VerbEdit:   "step edited",
 	perdure.VerbStop:   "run stopped",
+
+	perdure.VerbApprove: "step approved",
+	perdure.VerbReject:  "step rejected",
 }
 
 // journal collects the log lines of the changes.

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // Preview is a job as an act would leave it.
@@ -42,7 +43,7 @@ func (s *Scheduler) Preview(ctx context.Context, id perdure.JobID, act perdure.A
 	var p *Preview
 	err := s.update(ctx, func(tx kernel.Tx) (err error) {
 		b := s.previewBatch(tx)
-		if p, err = b.preview(&actOp{id: id, act: act}, dead); err == nil {
+		if p, err = b.preview(&actOp{id: id, act: act, caller: operate.IdentityOf(ctx)}, dead); err == nil {
 			err = errPreviewed
 		}
 		return err
@@ -73,6 +74,7 @@ func (s *Scheduler) beginPreview(ctx context.Context) error {
 func (s *Scheduler) previewBatch(tx kernel.Tx) *batch {
 	b := s.newBatch(tx)
 	b.random = kernel.LatestWait
+	b.reads = true
 	return b
 }
 

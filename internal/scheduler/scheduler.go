@@ -111,6 +111,7 @@ type Scheduler struct {
 
 	room chan struct{} // receives when a rate has room, see openRated
 
+	signalRoom   signalRoom
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
 	laneKeyAfter atomic.Pointer[kernel.LimitKey] // the key at which the latest scan of closed lanes ended; nil if it reached the end

@@ -41,7 +41,7 @@ func (svc *Service) SubmitPlan(ctx context.Context, plan *definition.Plan) (*per
 	if err := svc.keepPlan(ctx, plan); err != nil {
 		return nil, false, err
 	}
-	did, err := svc.Scheduler.Submit(ctx, svc.traced(ctx, plan)[0])
+	did, err := svc.Scheduler.Submit(ctx, svc.traced(ctx, submittedBy(ctx, plan)...)[0])
 	if err != nil {
 		return nil, false, err
 	}
@@ -76,7 +76,7 @@ func (svc *Service) SubmitPlans(ctx context.Context, plans []*definition.Plan) (
 	if err := kernel.CheckPlans(plans...); err != nil {
 		return nil, err
 	}
-	did, err := svc.Scheduler.SubmitAll(ctx, svc.traced(ctx, plans...))
+	did, err := svc.Scheduler.SubmitAll(ctx, svc.traced(ctx, submittedBy(ctx, plans...)...))
 	if err != nil {
 		return nil, err
 	}

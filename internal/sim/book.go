@@ -39,6 +39,9 @@ type book struct {
 	epoch            map[perdure.JobID]int     // how often an operator has set values of a job, or the job has changed direction: after that a key may come with another input
 	operatorValues   map[string]*operatorValue // values that operators set, by the reason of the act
 	bulk             map[string]*bulkBook      // bulk acts, by key
+	signals          map[signalRef]*signalBook
+	waiting          map[kernel.StepRef]waiting // steps that wait for signals
+	lateSignals      int                        // sent after the faults have ended
 }
 
 // submitted is a job as it was submitted.
@@ -81,7 +84,7 @@ func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*submitted{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		reportedOutcomes: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
 		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, rated: map[rateKey][]ratedRun{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, commits: map[perdure.JobID]int{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
-		dispatched: map[perdure.JobID][]dispatchedRun{}, values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}, bulk: map[string]*bulkBook{}}
+		dispatched: map[perdure.JobID][]dispatchedRun{}, values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}, bulk: map[string]*bulkBook{}, signals: map[signalRef]*signalBook{}, waiting: map[kernel.StepRef]waiting{}}
 }
 
 // granted checks that a repeated claim gets the runs that were granted to it before, while they are valid (F019).

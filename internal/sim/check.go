@@ -63,6 +63,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 		w.bulkCommitted(t, &t.bulk[i])
 	}
 	w.schedulesCommitted(n, t)
+	w.signalsCommitted(t)
 	w.notificationsCommitted(t)
 	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
 	for _, id := range order {
@@ -456,7 +457,7 @@ func (w *world) checkAudit(t *watchedTx) {
 			}
 		}
 		for _, e := range c.Audit {
-			if e.Job.IsZero() {
+			if e.Job.IsZero() || e.Act == "sendSignal" {
 				continue
 			}
 			w.hit("audit")

@@ -29,7 +29,7 @@ type draft struct {
 }
 
 // drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all features of steps.
-func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)) (*draft, error) {
+func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe), wait func(steps map[string]any)) (*draft, error) {
 	type object = map[string]any
 	pick := func(choices ...any) any { return choices[r.IntN(len(choices))] }
 	job := object{"type": fmt.Sprintf("t%d", r.IntN(3))}
@@ -131,6 +131,7 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 	if r.IntN(4) == 0 {
 		job["limits"] = []any{object{"name": limitOfJobs, "key": "${input.n % 2}"}}
 	}
+	wait(steps)
 	if list := notify(i); list != nil {
 		job["notify"] = list
 	}

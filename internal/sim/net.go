@@ -37,6 +37,7 @@ var (
 	callHeartbeat = &call{kind: "heartbeat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
 	callRegister  = &call{kind: "registration"}
 	callAct       = &call{kind: "act"}
+	callSignal    = &call{kind: "signal"}
 	callGet       = &call{kind: "get"}
 )
 

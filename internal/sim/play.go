@@ -13,6 +13,7 @@
 //	crowd.go   small commands beside a large one
 //	net.go     calls from one process to another
 //	notifications.go  what receivers of notifications get, and must get
+//	signals.go  signals, and what must be true of them
 //	mail.go    business transactions that submit, and their outcomes
 //	swarm.go   what may go wrong: each seed has some of it
 //	faults.go  faults as they happen
@@ -29,6 +30,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -82,6 +84,8 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	if err := w.drawSchedules(stream(15)); err != nil {
 		return res, err
 	}
+	w.signalChoices = stream(16)
+	w.swarm.signals = w.signalChoices.IntN(3) == 0 && !slices.Contains(c.Without, "signals")
 	w.placing, w.hostChoices, w.grid = stream(13), stream(14), newGrid(w)
 	w.weather = w.swarm.weather
 	w.ledger = &ledger{w: w, effects: map[perdure.JobID]map[string]*effect{}}
@@ -117,7 +121,7 @@ func (w *world) play(r *rand.Rand) error {
 	}
 	w.startMachines()
 	for i := range w.swarm.jobs {
-		d, err := drawJob(r, i, w.placeStep)
+		d, err := drawJob(r, i, w.placeStep, w.waitStep)
 		if err != nil {
 			return err
 		}
@@ -150,6 +154,7 @@ func (w *world) play(r *rand.Rand) error {
 	for _, m := range w.swarm.faults {
 		w.after(m.at, nil, func() { w.startFault(m) })
 	}
+	w.startSenders()
 	w.startViewers(rand.New(rand.NewPCG(w.seed, 9)))
 	for _, d := range w.swarm.acts {
 		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.perform(d) }) })

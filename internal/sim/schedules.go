@@ -45,7 +45,7 @@ func (w *world) drawSchedules(r *rand.Rand) error {
 		n = 0
 	}
 	for i := range n {
-		d, err := drawJob(r, 1000+i, func(map[string]any, *recipe) {})
+		d, err := drawJob(r, 1000+i, func(map[string]any, *recipe) {}, func(map[string]any) {})
 		if err != nil {
 			return err
 		}

@@ -147,6 +147,25 @@ func (tx bucketless) Save(c *kernel.Changes) error {
 	return tx.Tx.Save(&without)
 }
 
+// deaf finds no signal that is kept. lavish does not record which signals were received. blind finds no step that waits.
+type (
+	deaf   struct{ kernel.Tx }
+	lavish struct{ kernel.Tx }
+	blind  struct{ kernel.Tx }
+)
+
+func (deaf) KeptSignal(kernel.Topic, perdure.JobID, time.Time, []int64) (*kernel.Signal, error) {
+	return nil, nil
+}
+
+func (tx lavish) Save(c *kernel.Changes) error {
+	without := *c
+	without.Signals = slices.DeleteFunc(slices.Clone(c.Signals), func(s kernel.SignalChange) bool { return s.Number != 0 })
+	return tx.Tx.Save(&without)
+}
+
+func (blind) Waiters(kernel.Topic, perdure.JobID, int) ([]kernel.StepRef, error) { return nil, nil }
+
 // shut opens no lane.
 type shut struct{ kernel.Tx }
 
@@ -246,6 +265,9 @@ func TestFaultsAreFound(t *testing.T) {
 		{"permits are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return countless{tx} }},
 		{"permits of keys are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return keyless{tx} }},
 		{"buckets are not kept", "I26", func(tx kernel.Tx) kernel.Tx { return bucketless{tx} }},
+		{"signals that are kept are not found", "S2", func(tx kernel.Tx) kernel.Tx { return deaf{tx} }},
+		{"signals are received again", "S1", func(tx kernel.Tx) kernel.Tx { return lavish{tx} }},
+		{"steps that wait for signals are not found", "S2", func(tx kernel.Tx) kernel.Tx { return blind{tx} }},
 		{"lanes are not opened", "L", func(tx kernel.Tx) kernel.Tx { return shut{tx} }},
 		{"nothing expires", "L", func(tx kernel.Tx) kernel.Tx { return timeless{tx} }},
 		{"run numbers come again", "", func(tx kernel.Tx) kernel.Tx { return forgetful{tx} }},

@@ -501,6 +501,9 @@ func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	for i := range changed {
 		s := changed[i].Now
 		v, known := b.at(s.Job, s.Name), b.jobs[s.Job]
+		if known != nil && known.plan.Steps[s.Index].Form == kernel.BySignal { // see checkReceipt
+			continue
+		}
 		if known != nil && known.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
 			v.output = nil // it was skipped, and the job has changed direction twice since
 		}
@@ -511,7 +514,7 @@ func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	for i := range c.Payloads {
 		p := &c.Payloads[i]
 		known := b.jobs[p.Job]
-		if !p.SetOutput || known == nil {
+		if !p.SetOutput || known == nil || known.plan.Steps[p.Index].Form == kernel.BySignal {
 			continue
 		}
 		name := known.plan.Steps[p.Index].Name

@@ -51,6 +51,8 @@ type data struct {
 	artifactUses     map[kernel.ArtifactUse]bool
 	schedules        map[string]kernel.Schedule
 	firings          map[kernel.FiringKey]kernel.Firing
+	signals          map[int64]*kernel.Signal
+	lastSignal       int64
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -80,6 +82,7 @@ func newData() data {
 		artifactUses:  map[kernel.ArtifactUse]bool{},
 		schedules:     map[string]kernel.Schedule{},
 		firings:       map[kernel.FiringKey]kernel.Firing{},
+		signals:       map[int64]*kernel.Signal{},
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},

@@ -145,6 +145,12 @@ var checkSQL = [...]struct{ stored, page string }{
 		`select job, idx, name, key, amount from perdure.permit
 			where (name, key, job, idx) > (($3::text[])[1], ($4::text[])[1], ($1::uuid[])[1], ($2::int[])[1]) order by name, key, job, idx limit %d`,
 	},
+	check.Waiter: {
+		`select w.job, w.idx, w.topic from unnest($1::uuid[], $2::int[], $3::text[]) as u (job, idx, topic)
+			join perdure.waiter w on w.topic = u.topic collate "C" and w.job = u.job and w.idx = u.idx`,
+		`select job, idx, topic from perdure.waiter
+			where (topic, job, idx) > (($3::text[])[1], ($1::uuid[])[1], ($2::int[])[1]) order by topic, job, idx limit %d`,
+	},
 }
 
 // byKey adds the rows and keys of a table's entries to a statement, as arrays.
@@ -174,6 +180,8 @@ func byKey(st *pgwire.Statement, t check.Table, entries []check.Entry) *pgwire.S
 	case check.Permit:
 		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Name) })
 		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Key) })
+	case check.Waiter:
+		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(string(e.Topic)) })
 	}
 	return st
 }
@@ -197,6 +205,8 @@ func scanEntry(t check.Table) func(*pgwire.Reader) check.Entry {
 		case check.Permit:
 			k := kernel.LimitKey{Name: r.Text(), Key: r.Text()}
 			e.StepRef, e.Need = kernel.StoredPermit(e.Job, e.Index, k, r.Int())
+		case check.Waiter:
+			e.Topic = kernel.Topic(r.Text())
 		}
 		return e
 	}

@@ -38,7 +38,7 @@ func TestDifferentialFromMarks(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			url := pgtest.Start(t)
-			storetest.Differential(t, 100+seed, 3500, memory.New(), NewPoster(t, url, slowLanes(t, url, time.Hour, WithBundles(int(seed%2)))))
+			storetest.Differential(t, 100+seed, 4500, memory.New(), NewPoster(t, url, slowLanes(t, url, time.Hour, WithBundles(int(seed%2)))))
 		})
 	}
 }

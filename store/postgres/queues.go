@@ -24,6 +24,7 @@ type queueChanges struct {
 	putReady, delReady     []cache.ReadyEntry
 	putDue, delDue         []dueEntry
 	putPermits, delPermits []permitEntry
+	putWaiter, delWaiter   []waiterEntry
 	limits                 map[string]bool // names of the defined limits; nil: not needed so far
 	started                []inFlightEntry // dispatched, or with another holder than before
 	ended                  []kernel.StepRef
@@ -46,6 +47,11 @@ type inFlightEntry struct {
 
 type dueEntry struct {
 	at time.Time
+	kernel.StepRef
+}
+
+type waiterEntry struct {
+	topic kernel.Topic
 	kernel.StepRef
 }
 
@@ -175,6 +181,14 @@ func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 			d.putDue = append(d.putDue, dueEntry{dueNow, now.StepRef})
 		}
 	}
+	if waitedFor, waitsFor := kernel.WaitingOf(was), kernel.WaitingOf(now); waitedFor != waitsFor {
+		if waitedFor != "" {
+			d.delWaiter = append(d.delWaiter, waiterEntry{waitedFor, now.StepRef})
+		}
+		if waitsFor != "" {
+			d.putWaiter = append(d.putWaiter, waiterEntry{waitsFor, now.StepRef})
+		}
+	}
 	d.permitsChanged(now.StepRef, kernel.PermitsOf(was, nil), kernel.PermitsOf(now, nil))
 	flyingWas, flyingNow := kernel.InFlightOf(was), kernel.InFlightOf(now)
 	if flyingWas.Covers(flyingNow) {
@@ -213,7 +227,13 @@ func (d *queueChanges) statements() (list []*pgwire.Statement) {
 	if len(d.delPermits) > 0 {
 		list = append(list, permitGrid(d.delPermits, false).Remove("permit"))
 	}
+	if len(d.delWaiter) > 0 {
+		list = append(list, waiterGrid(d.delWaiter).Remove("waiter"))
+	}
 	const there = " on conflict do nothing"
+	if len(d.putWaiter) > 0 {
+		list = append(list, waiterGrid(d.putWaiter).Insert("waiter", there))
+	}
 	if len(d.putException) > 0 {
 		list = append(list, exceptionGrid(d.putException).Insert("exception", there))
 	}
@@ -320,6 +340,18 @@ func dueGrid(rows []dueEntry) *pgwire.Grid {
 		g.At(0).UUID(r.Job)
 		g.At(1).Int4(r.Index)
 		g.At(2).Time(r.at)
+	}
+	return g
+}
+
+func waiterGrid(rows []waiterEntry) *pgwire.Grid {
+	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Text.Named("topic"))
+	g.KeyedBy("topic")
+	for _, r := range rows {
+		g.Row()
+		g.At(0).UUID(r.Job)
+		g.At(1).Int4(r.Index)
+		g.At(2).Text(string(r.topic))
 	}
 	return g
 }

@@ -45,6 +45,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.alerts(c.Alerts, ids)
 	w.history(c.History)
 	w.notifications(c.WithAlertIDs(ids))
+	w.signals(c.Signals)
 	w.audit(c.Audit)
 	w.artifactUses(c.ArtifactUses)
 	w.firings(c.Firings)

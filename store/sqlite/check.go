@@ -73,6 +73,9 @@ func (c checking) rows(where string, args ...any) ([]check.Row, error) {
 		if !due.IsZero() {
 			row.Entries = append(row.Entries, check.Entry{Table: check.Due, StepRef: ref, At: due})
 		}
+		if kernel.WaitingOf(&k.step) != "" {
+			row.Entries = append(row.Entries, check.Entry{Table: check.Waiter, StepRef: ref, Topic: k.step.Topic})
+		}
 		if open || !deadline.IsZero() {
 			row.Entries = append(row.Entries, check.Entry{Table: check.Open, StepRef: ref, At: deadline})
 		}

@@ -65,6 +65,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 	if err := tx.useArtifacts(c.ArtifactUses); err != nil {
 		return err
 	}
+	if err := tx.saveSignals(c.Signals); err != nil {
+		return err
+	}
 	if err := tx.saveBuckets(c.Buckets); err != nil {
 		return err
 	}

@@ -156,6 +156,13 @@ func (d *differential) limit() string {
 func (d *differential) limitKey() kernel.LimitKey {
 	return kernel.LimitKey{Name: d.pick("ads-api", "mail"), Key: d.pick("", "a", "b")}
 }
+func (d *differential) topic() kernel.Topic { return kernel.Topic(d.pick("paid/a", "paid/b", "x/a")) }
+func (d *differential) topicOrNone() kernel.Topic {
+	if d.chance(50) {
+		return ""
+	}
+	return d.topic()
+}
 func (d *differential) needs() kernel.Needs {
 	return kernel.Needs(d.pick("", "", `[{"name":"ads-api","key":"a"}]`, `[{"name":"ads-api","key":"b","amount":2}]`, `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a"},{"name":"mail","key":"a"}]`,
 		`[{"name":"host:cpu=1000;;"}]`, `[{"name":"mail"},{"name":"host:slots=1;gpu=*;"}]`))
@@ -270,6 +277,7 @@ func (d *differential) scrambleJob(j *kernel.Job) {
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.time(), d.maybeTime(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
 	j.Needs = kernel.Needs(d.pick("", "", `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a","amount":2},{"name":"mail","key":"a"}]`))
+	j.Submitter = d.pick("", "", "anna")
 	j.Traceparent = d.pick("", "", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 }
 
@@ -290,6 +298,7 @@ func (d *differential) scrambleStep(s *kernel.Step) {
 	s.Host = d.pick("", "", "h1", "h2")
 	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.maybeTime(d.time()), d.time()
+	s.Topic, s.Approval = d.topicOrNone(), kernel.ApprovalState(d.pick("", `{"quorum":2}`))
 	s.Needs = d.needs()
 	limitStep(s)
 	if s.Ageing = 0; s.Agent == agentWithSettings { // other agents have no settings

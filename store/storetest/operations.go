@@ -253,6 +253,65 @@ var operations = []operation{
 		}
 		return inTx(func(tx kernel.Tx) (kernel.LimitKey, error) { return tx.DeleteBuckets(after, most, now) })
 	}},
+	{"signal", func(d *differential) act { // sends one, takes it, or replaces it
+		t, name, job := d.topic(), d.pick("e1", "e2", "e3"), perdure.JobID{}
+		if d.chance(30) {
+			job = id(d.someJob())
+		}
+		sig := &kernel.Signal{Topic: t, Job: job, ID: name, Data: json.RawMessage(`{"a": 1}`), At: d.time(), Until: d.time()}
+		taken := []string{"job_x/s", "job_y/s"}[:d.rnd.IntN(3)]
+		atOnce := d.chance(30)
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
+			if err := tx.LockTopics([]kernel.Topic{t}); err != nil {
+				return nil, err
+			}
+			found, err := tx.FindSignal(t, job, name)
+			now := *sig
+			if atOnce || found != nil && found.Kept() {
+				now.Taken, now.Data = slices.Concat([]string{}, taken), nil
+				if now.Taken == nil {
+					now.Taken = []string{}
+				}
+			}
+			c := kernel.SignalChange{Signal: &now}
+			switch {
+			case found == nil:
+			case found.Kept():
+				now.Number = found.Number
+			default:
+				c.Replaces = found.Number
+			}
+			return &kernel.Changes{Signals: []kernel.SignalChange{c}}, err
+		})
+	}},
+	{"KeptSignal", func(d *differential) act {
+		t, job, now := d.topic(), id(d.someJob()), d.time()
+		return inTx(func(tx kernel.Tx) ([]*kernel.Signal, error) {
+			first, err := tx.KeptSignal(t, job, now, nil)
+			if err != nil || first == nil {
+				return nil, err
+			}
+			second, err := tx.KeptSignal(t, job, now, []int64{first.Number})
+			return []*kernel.Signal{unnumbered(first), unnumbered(second)}, err
+		})
+	}},
+	{"Waiters", func(d *differential) act {
+		t, most, job := d.topic(), d.max(), perdure.JobID{}
+		if d.chance(30) {
+			job = id(d.someJob())
+		}
+		return inTx(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Waiters(t, job, most) })
+	}},
+	{"CountSignals", func(d *differential) act {
+		return inTx(func(tx kernel.Tx) ([]int, error) {
+			kept, all, err := tx.CountSignals(3, 5)
+			return []int{kept, all}, err
+		})
+	}},
+	{"DeleteSignals", func(d *differential) act {
+		now := at(time.Duration(d.rnd.IntN(30)) * time.Second)
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.DeleteSignals(now, 1000) })
+	}},
 	{"LockLimits", func(d *differential) act {
 		names := []string{d.limit(), d.limit(), d.limit()}
 		return inTx(func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits(names) })

@@ -47,7 +47,7 @@ export function Agents() {
           {agents.data.items.length === 0 ? (
             <div class="empty">
               <h2>No agent has claimed a run in the last day</h2>
-              <p class="muted">Steps with the agents sleep and approval need none. For all others, start a process that claims their runs.</p>
+              <p class="muted">Steps with the agents sleep, approval and signal need none. For all others, start a process that claims their runs.</p>
             </div>
           ) : (
             <table>

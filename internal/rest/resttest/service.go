@@ -73,6 +73,7 @@ type Service struct {
 	OnListDeliveries func(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error)
 	OnFollowEvents   func(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error
 
+	OnSendSignal  func(context.Context, operate.Signal) (*operate.SignalResult, error)
 	OnHoldRole    func(context.Context, operate.RoleRequest) (*operate.RoleHold, error)
 	OnReleaseRole func(ctx context.Context, name, holder string) (*operate.RoleHold, error)
 	OnListRoles   func(context.Context) ([]operate.RoleState, error)
@@ -326,6 +327,10 @@ func (Registry) Start(context.Context, *operate.Identity, string) (string, *oper
 
 func admin(via operate.Via) *operate.Identity {
 	return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: operate.Admin}, Via: via, Expires: At}
+}
+
+func (s *Service) SendSignal(ctx context.Context, in operate.Signal) (*operate.SignalResult, error) {
+	return s.OnSendSignal(ctx, in)
 }
 
 func (s *Service) HoldRole(ctx context.Context, r operate.RoleRequest) (*operate.RoleHold, error) {

@@ -108,6 +108,11 @@ func Webhook() *operate.WebhookView {
 		Oldest: &Deliveries().Items[0], Latest: &Deliveries().Items[0], CreatedAt: At, UpdatedAt: At}
 }
 
+// SignalResult is an answer to a signal, of which every field has a value.
+func SignalResult() *operate.SignalResult {
+	return &operate.SignalResult{ID: "evt_<9>", Matched: []string{"job_1/paid"}, Repeated: true}
+}
+
 // RoleHold is an answer to a holder of a role, of which every field has a value.
 func RoleHold() *operate.RoleHold {
 	return &operate.RoleHold{Leads: true, Epoch: 7, Leader: "web1/<4711>", Until: At}
@@ -289,6 +294,7 @@ func Full() *Service {
 		OnOpenArtifact: func(context.Context, string) (operate.ArtifactReader, error) {
 			return content{strings.NewReader(Artifact)}, nil
 		},
+		OnSendSignal:   func(context.Context, operate.Signal) (*operate.SignalResult, error) { return SignalResult(), nil },
 		OnHoldRole:     func(context.Context, operate.RoleRequest) (*operate.RoleHold, error) { return RoleHold(), nil },
 		OnReleaseRole:  func(context.Context, string, string) (*operate.RoleHold, error) { return RoleHold(), nil },
 		OnListRoles:    func(context.Context) ([]operate.RoleState, error) { return []operate.RoleState{RoleState()}, nil },

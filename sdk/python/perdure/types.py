@@ -95,18 +95,23 @@ class Holder(_Holder, total=False):
 
 
 class _Reason(TypedDict):
-    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "noHost", "held", "limit", "agentBusy", "running", "notYet", "afterSteps"]
+    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "noHost", "held", "limit", "agentBusy", "running", "notYet", "signal", "afterSteps"]
     text: str
 
 
 class Reason(_Reason, total=False):
     agent: str
+    approvals: List[Mark]
     code: str
     count: int
+    group: str
     holders: List[Holder]
     key: str
     limit: str
     max: int
+    message: str
+    quorum: int
+    signal: str
     since: str
     steps: List[str]
     until: str

@@ -87,7 +87,7 @@ export type Rung = "park" | "undo" | "skip" | { times?: number; wait: string } |
 export type HttpStatuses = (number | string)[] | string;
 
 export interface StepDefinition {
-  /** The agent that runs the step: http, shell, exec, sleep, approval, or an agent of your own. */
+  /** The agent that runs the step: http, shell, exec, sleep, approval, signal, or an agent of your own. */
   agent: string;
   /** The action of the agent. Default: the name of the step. */
   action?: string;
@@ -138,12 +138,14 @@ export interface UndoDefinition {
 
 export type HttpValues = Record<string, unknown> | string;
 
-export type ApprovalInput = { message?: string; role?: string } | string;
+export type ApprovalInput = { excludeSubmitter?: boolean | string; group?: string; message?: string; quorum?: number | string } | string;
 
 export type ExecInput = { collect?: Record<string, string> | string; command: unknown[] | string; env?: HttpValues; exit?: { rejected?: (number | string)[] | string; returned?: (number | string)[] | string } | string; files?: Record<string, unknown> | string } | string;
 
 export type HttpInput = { body?: unknown; expect?: { done?: HttpStatuses; failed?: HttpStatuses; rejected?: HttpStatuses }; followRedirects?: number | string; headers?: HttpValues; method?: string; query?: HttpValues; url: string } | string;
 
 export type ShellInput = { command: unknown[] | string; dir?: string; env?: HttpValues; rejectedCodes?: (number | string)[] | string; stdin?: unknown } | string;
+
+export type SignalInput = { key: string | number; name: string } | string;
 
 export type SleepInput = { for?: string; until?: string } | string;

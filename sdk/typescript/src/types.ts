@@ -79,6 +79,13 @@ export interface AlertStats {
   type?: string;
 }
 
+export interface ApproveBody {
+  /** For the output of the step: any JSON up to 64 KiB */
+  data?: unknown;
+  /** For the history, and the output of the step */
+  reason?: string;
+}
+
 export interface ArtifactState {
   artifact: string;
   next: number;
@@ -238,7 +245,7 @@ export interface BulkFilter {
   label?: Record<string, string>;
   phase?: Phase[];
   q?: string;
-  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "afterSteps";
   since?: string;
   step?: string;
   type?: string;
@@ -944,15 +951,20 @@ export interface RawRun {
 }
 
 export interface Reason {
-  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "afterSteps";
   text: string;
   agent?: string;
+  approvals?: Mark[];
   code?: string;
   count?: number;
+  group?: string;
   holders?: Holder[];
   key?: string;
   limit?: string;
   max?: number;
+  message?: string;
+  quorum?: number;
+  signal?: string;
   since?: string;
   steps?: string[];
   until?: string;
@@ -965,7 +977,7 @@ export interface ReasonBody {
 }
 
 export interface ReasonStats {
-  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "afterSteps";
   steps: number;
   capped?: boolean;
   lastClaim?: string;
@@ -1209,6 +1221,27 @@ export interface SettleOptions {
   output?: unknown;
   /** For the history */
   reason?: string;
+}
+
+export interface SignalBody {
+  /** The key for which a step waits */
+  key: string;
+  /** The name for which a step waits */
+  name: string;
+  /** For the output of the step: any JSON up to 64 KiB, without artifacts */
+  data?: unknown;
+  /** The id of the event at its source. While it is remembered, a signal with the same name, key and id has no effect. Without it the node gives one */
+  id?: string;
+  /** For how long the signal is kept for a step, and its id remembered: 1s to 30d, default 24h */
+  keep?: string;
+  /** one (the default): the step of the oldest job that waits; if none waits, the signal is kept for the next one. all: all steps that wait now */
+  to?: "one" | "all";
+}
+
+export interface SignalResult {
+  id: string;
+  matched: string[];
+  repeated?: boolean;
 }
 
 export interface StateNames {

@@ -35,11 +35,12 @@ const (
 	Due                    // steps that wait for a time
 	InFlight               // runs in flight
 	Permit                 // permits that are held
+	Waiter                 // steps that wait for a signal
 	tables
 )
 
 func (t Table) String() string {
-	return [...]string{"open", "exception", "ready", "lane", "due", "out", "permit"}[t]
+	return [...]string{"open", "exception", "ready", "lane", "due", "out", "permit", "waiter"}[t]
 }
 
 // Entry is one entry of a queue table. Which of the values it has depends on the table.
@@ -52,6 +53,7 @@ type Entry struct {
 	Lane  kernel.Lane
 	Run   kernel.InFlightKey
 	Need  kernel.Need
+	Topic kernel.Topic
 }
 
 // Row is a row of table step.
@@ -155,6 +157,9 @@ func wanted(src Source, r *Row, limits map[string]bool) (want []Entry) {
 	if places.InFlight.InFlight {
 		want = append(want, Entry{Table: InFlight, StepRef: ref, Run: places.InFlight})
 	}
+	if places.Waiting != "" {
+		want = append(want, Entry{Table: Waiter, StepRef: ref, Topic: places.Waiting})
+	}
 	for _, n := range kernel.PermitsOf(&r.Step, r.Job).List() {
 		if n.Kept(limits) {
 			want = append(want, Entry{Table: Permit, StepRef: ref, Need: n})
@@ -166,7 +171,7 @@ func wanted(src Source, r *Row, limits map[string]bool) (want []Entry) {
 // equals reports whether an entry has the values that are wanted.
 func (e *Entry) equals(want *Entry) bool {
 	return e.Table == want.Table && e.StepRef == want.StepRef && e.At.Equal(want.At) && e.Kind == want.Kind && e.Ready == want.Ready && e.Lane == want.Lane &&
-		e.Run.Covers(want.Run) && e.Need == want.Need
+		e.Run.Covers(want.Run) && e.Need == want.Need && e.Topic == want.Topic
 }
 
 // among reports whether an entry equals one of those that are wanted.
@@ -252,6 +257,8 @@ func (e *Entry) reason() string {
 		return "waits for a time"
 	case InFlight:
 		return "is running"
+	case Waiter:
+		return "waits for a signal"
 	case Permit:
 		return "holds a permit of " + e.Need.LimitKey.String()
 	case Lane:

@@ -115,6 +115,8 @@ var Columns = [...]Column{
 	{"progress_at", Time, false, false, unsafe.Offsetof(step.ProgressAt)},
 	{"stop_requested_at", Time, false, false, unsafe.Offsetof(step.StopRequestedAt)},
 	{"host", Word, false, false, unsafe.Offsetof(step.Host)},
+	{"topic", Text, false, false, unsafe.Offsetof(step.Topic)},
+	{"approval", Text, false, false, unsafe.Offsetof(step.Approval)},
 	{"edited", Small, false, false, unsafe.Offsetof(step.Edited)},
 	{"given_up", Flag, false, false, unsafe.Offsetof(step.GivenUp)},
 
@@ -138,6 +140,7 @@ var Columns = [...]Column{
 	{"reopened_at", Time, true, false, unsafe.Offsetof(job.ReopenedAt)},
 	{"traceparent", Text, true, false, unsafe.Offsetof(job.Traceparent)},
 	{"job_limits", Text, true, false, unsafe.Offsetof(job.Needs)},
+	{"submitter", Text, true, false, unsafe.Offsetof(job.Submitter)},
 }
 
 // All is the number of columns. A store may use the IDs from All to MaxID for columns of its own.
