@@ -27,6 +27,8 @@ const (
 	MaxClippedText     = 128      // an error's message beyond these
 	MaxNameLength      = 128      // type, step, agent, action, state and alert names
 	MaxKeyLength       = 200
+	MinStartYear       = 1970 // startAt of a job, in UTC
+	MaxStartYear       = 2199
 	MaxLabels          = 64
 	MaxLabelLength     = 256
 	MaxExpressionBytes = 2 << 10

@@ -33,9 +33,12 @@ type builtJob struct {
 	Key            string            `json:"key,omitempty"`
 	Priority       int               `json:"priority,omitempty"`
 	Labels         map[string]string `json:"labels,omitempty"`
+	StartAt        time.Time         `json:"startAt,omitzero"`
 	Input          json.RawMessage   `json:"input,omitempty"`
 	OnFailure      []Rung            `json:"onFailure,omitempty"`
 	CompleteWithin Duration          `json:"completeWithin,omitempty"`
+	StartIn        Duration          `json:"startIn,omitempty"`
+	StartWithin    Duration          `json:"startWithin,omitempty"`
 	States         *StateNames       `json:"states,omitempty"`
 	Notify         []builtNotify     `json:"notify,omitempty"`
 	Steps          builtSteps        `json:"steps"`
@@ -109,9 +112,22 @@ func (b *JobBuilder) Input(v any) *JobBuilder { b.job.Input = b.json("input", v)
 // OnFailure sets the escalation ladder of steps that have none of their own.
 func (b *JobBuilder) OnFailure(rungs ...Rung) *JobBuilder { b.job.OnFailure = rungs; return b }
 
-// CompleteWithin sets the deadline of the whole job, counted from its submission.
+// CompleteWithin sets the deadline of the whole job, counted from its submission or, if it starts later, from its start.
 func (b *JobBuilder) CompleteWithin(d time.Duration) *JobBuilder {
 	b.job.CompleteWithin = Duration(d)
+	return b
+}
+
+// StartAt sets the time at which the job starts: it waits until then.
+func (b *JobBuilder) StartAt(t time.Time) *JobBuilder { b.job.StartAt = t; return b }
+
+// StartIn sets how long after its submission the job starts. It is not used together with StartAt.
+func (b *JobBuilder) StartIn(d time.Duration) *JobBuilder { b.job.StartIn = Duration(d); return b }
+
+// StartWithin sets the time within which a run must be dispatched, counted from when the job may start. Otherwise the
+// job fails as OnFailure says, and is undone without it: for work that is worthless when it is late.
+func (b *JobBuilder) StartWithin(d time.Duration) *JobBuilder {
+	b.job.StartWithin = Duration(d)
 	return b
 }
 

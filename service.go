@@ -26,7 +26,7 @@ type Jobs interface {
 	SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (job *JobView, created bool, err error)
 	// SubmitAll submits many jobs, in JSON. Each job has a result of its own, in the same order: a job that is refused
 	// does not affect the others. If there is a base, it is the definition of all of them, and each element of jobs has
-	// values that replace the base's: key, priority, labels, input. If SubmitAll returns an error, the outcome of all of
+	// values that replace the base's: key, priority, labels, startAt, input. If SubmitAll returns an error, the outcome of all of
 	// them is unknown.
 	SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]Submitted, error)
 	// Job returns the job when it is settled or parked, or as it is after wait.

@@ -26,6 +26,8 @@ type JobView struct {
 	Then        *State            `json:"then,omitempty"` // restart: the desired state after the job is undone
 	Restarts    int               `json:"restarts,omitempty"`
 	Unsettled   int               `json:"unsettled"`
+	StartAt     time.Time         `json:"startAt,omitzero"` // the job starts then, unless an operator starts it earlier
+	StartBy     time.Time         `json:"startBy,omitzero"` // a run must be dispatched by then; missing once one was
 	CompleteBy  time.Time         `json:"completeBy,omitzero"`
 	GivenUp     *Mark             `json:"givenUp,omitempty"`
 	SubmittedAt time.Time         `json:"submittedAt"`

@@ -12,7 +12,7 @@ import (
 
 // isJobValue reports whether a field is a value of the one job, which a job of a batch may have for itself.
 func isJobValue(name string) bool {
-	return name == "key" || name == "priority" || name == "labels" || name == "input"
+	return name == "key" || name == "priority" || name == "labels" || name == "startAt" || name == "input"
 }
 
 var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool { return !isJobValue(f.name) })
@@ -139,12 +139,12 @@ func (b *batch) planWhole() (*kernel.Plan, error) {
 	return plan, nil
 }
 
-// findMemo finds the memo of the base, after a job of it was compiled without a fault. A job whose key or priority is
+// findMemo finds the memo of the base, after a job of it was compiled without a fault. A job whose key, priority or startAt is
 // computed leaves no memo. Then the base is compiled once more without them.
 func (b *batch) findMemo(doc *text.Node) {
 	b.memoSearched = true
 	if commonText(doc) == nil {
-		bare := doc.Only(func(name string) bool { return name != "key" && name != "priority" })
+		bare := doc.Only(func(name string) bool { return name != "key" && name != "priority" && name != "startAt" })
 		_, _, _ = b.c.plan(&bare, text.Source{}, Options{}, b.budget)
 	}
 	b.memo = b.c.memos.of(b.commonText)

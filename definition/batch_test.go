@@ -31,6 +31,7 @@ var valuesOf = []struct {
 	{"key", []string{"", `"k-1"`, `"k-${input.a}"`, `"${input.big}"`, `"a/b"`}},
 	{"priority", []string{"", "3", `"${input.a}"`, "10", "null"}},
 	{"labels", []string{"", `{"b":"2","a":"1"}`, "{}", "7"}},
+	{"startAt", []string{"", `"2031-01-01T08:00:00+02:00"`, `"${input.s}"`, `7`}},
 	{"input", []string{"", `{"a":2,"s":"y","big":7,"l":[1.0]}`, `{"a":"x"}`, "null"}},
 }
 

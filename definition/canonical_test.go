@@ -69,6 +69,18 @@ var same = [][]string{
 		"type: t\nnotify: [{webhook: http://a, secret: '${secret.A}'}]\nsteps: {a: {agent: x}}",
 	},
 	{
+		"type: t\nstartAt: 2031-01-01T08:00:00Z\nsteps: {a: {agent: x}}",
+		"type: t\nstartAt: 2031-01-01T10:00:00.000000+02:00\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nstartAt: ${input.at}\ninput: {at: '2031-01-01T08:00:00Z'}\nsteps: {a: {agent: x}}",
+		"type: t\nstartAt: 2031-01-01T08:00:00Z\ninput: {at: '2031-01-01T08:00:00Z'}\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nstartIn: 10m\nstartWithin: 1h\nonFailure: undo\nsteps: {a: {agent: x}}",
+		"type: t\nstartIn: 600s\nstartWithin: 60m\nonFailure: [undo]\nsteps: {a: {agent: x}}",
+	},
+	{
 		"type: t\nkey: k-${input.n}\npriority: ${input.n}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
 		"type: t\nkey: k-7\npriority: 7\ninput: {n: 7}\nsteps: {a: {agent: x}}",
 	},
@@ -88,6 +100,11 @@ func TestEquivalentDefinitionsHaveOneFingerprint(t *testing.T) {
 // A value that looks like a default, but is none, makes another definition.
 func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	differ := []string{
+		"type: t\nstartAt: 2031-01-01T08:00:00Z\nsteps: {a: {agent: x}}",
+		"type: t\nstartAt: 2031-01-01T08:00:01Z\nsteps: {a: {agent: x}}",
+		"type: t\nstartIn: 10m\nsteps: {a: {agent: x}}",
+		"type: t\nstartWithin: 10m\nsteps: {a: {agent: x}}",
+		"type: t\nstartWithin: 10m\nonFailure: park\nsteps: {a: {agent: x}}",
 		"type: t\nsteps: {a: {agent: approval}}",
 		"type: t\nsteps: {a: {agent: approval, completeWithin: 5m}}",
 		"type: t\nsteps: {a: {agent: x}}",
@@ -219,7 +236,7 @@ func TestCanonicalIsTheSameJob(t *testing.T) {
 			t.Fatalf("another job: %v\n%s", err, Canonical(p))
 		}
 		d := p.Definition
-		j := &kernel.Job{Type: d.Type, Key: d.Key, Priority: d.Priority, Labels: d.Labels}
+		j := &kernel.Job{Type: d.Type, Key: d.Key, Priority: d.Priority, Labels: d.Labels, StartAt: d.StartAt}
 		for _, input := range []json.RawMessage{d.Input, nil} {
 			d.Input = input
 			if size := CanonicalSize(p.Shape, j, len(input)); size != len(Canonical(p)) {
@@ -242,6 +259,13 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 		d.Labels = rapid.MapOfN(name, rapid.StringMatching(`[ -~é]{0,9}`).Filter(func(s string) bool { return !strings.Contains(s, "${") }), 0, 3).Draw(t, "labels")
 		d.OnFailure = anyLadder(t)
 		d.CompleteWithin = anyDuration(t)
+		d.StartWithin = anyDuration(t)
+		switch rapid.IntRange(0, 2).Draw(t, "start") {
+		case 1:
+			d.StartIn = anyDuration(t)
+		case 2:
+			d.StartAt = time.UnixMicro(rapid.Int64Range(0, 7_258_118_399_999_999).Draw(t, "startAt")).UTC()
+		}
 		if rapid.Bool().Draw(t, "states") {
 			d.States = &perdure.StateNames{Undone: rapid.SampledFrom([]string{"", "free", "undone"}).Draw(t, "undone"), Done: rapid.SampledFrom([]string{"", "booked", "done"}).Draw(t, "done")}
 		}

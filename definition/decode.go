@@ -19,6 +19,7 @@ type decoder struct {
 	input    *text.Node
 	key      *text.Node
 	priority *text.Node
+	startAt  *text.Node
 	steps    []stepSource
 	index    map[string]int
 	plan     *kernel.Plan
@@ -83,7 +84,7 @@ func (d *decoder) job(n *text.Node) {
 		case "type":
 			seen |= 1
 			d.def.Type = d.name(v, p)
-		case "key", "priority", "labels", "input":
+		case "key", "priority", "labels", "startAt", "input":
 			d.value(k.Name, v)
 		case "flow":
 			if d.string(v, p) && v.Text != "chain" {
@@ -94,6 +95,10 @@ func (d *decoder) job(n *text.Node) {
 			d.def.OnFailure = d.ladder(v, p)
 		case "completeWithin":
 			d.def.CompleteWithin = d.duration(v, p)
+		case "startIn":
+			d.def.StartIn = d.duration(v, p)
+		case "startWithin":
+			d.def.StartWithin = d.duration(v, p)
 		case "states":
 			d.def.States = d.states(v, p)
 		case "notify":
@@ -122,6 +127,8 @@ func (d *decoder) value(name string, v *text.Node) {
 		d.priority = v
 	case "labels":
 		d.def.Labels = d.labels(v, (*text.Pointer)(nil).Member(name))
+	case "startAt":
+		d.startAt = v
 	case "input":
 		d.input = v
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// The jobs of one definition differ only in key, priority, labels and input. What the rest was compiled to is cached, so
-// that only those four values are read and checked again.
+// The jobs of one definition differ only in key, priority, labels, startAt and input. What the rest was compiled to is cached,
+// so that only those values are read and checked again.
 
 // memo is what the common part of a definition was compiled to, without a fault.
 type memo struct {
@@ -75,7 +75,7 @@ func (m *memos) keep(text []byte, k *memo) {
 }
 
 // commonText writes what is not a value of the one job, in the order of the text: the key of a memo. It returns nil if that
-// is too large to cache, or if the key or the priority is computed.
+// is too large to cache, or if the key, the priority or startAt is computed.
 func commonText(n *text.Node) []byte {
 	if n.Kind != text.Object || int(n.Bytes)+8*int(n.Size) > maxMemoText {
 		return nil
@@ -84,7 +84,7 @@ func commonText(n *text.Node) []byte {
 	for i := range n.Keys {
 		switch n.Keys[i].Name {
 		case "labels", "input":
-		case "key", "priority":
+		case "key", "priority", "startAt":
 			if n.Kids[i].Kind == text.String && strings.Contains(n.Kids[i].Text, "${") {
 				return nil
 			}

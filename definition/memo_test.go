@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -32,6 +33,7 @@ func TestCachedDefinitionMakesTheSamePlan(t *testing.T) {
 			t.Fatalf("another plan:\n%s\n%s", Canonical(first), Canonical(second))
 		}
 		other := *def
+		other.StartAt = time.Time{}
 		other.Key, other.Priority, other.Labels = "other", 3, map[string]string{"a": "b"}
 		want, err := FromDefinition(&other)
 		if err != nil {
@@ -59,6 +61,7 @@ func TestKnownShapeReportsFaultsOfEachJob(t *testing.T) {
 		``, `"input":{},`, `"input":{"n":"x"},`, `"key":"a/b","input":{"n":1},`, `"key":"","input":{"n":1},`, `"key":7,"input":{"n":1},`,
 		`"priority":10,"input":{"n":1},`, `"priority":"${input.n}","input":{"n":11},`, `"labels":{"":"x"},"input":{"n":1},`, `"labels":7,"input":{"n":1},`,
 		`"key":"${input.m}","input":{"n":1},`, `"key":"${","input":{"n":1},`, `"wrong":1,"input":{"n":1},`,
+		`"startAt":"soon","input":{"n":1},`, `"startAt":7,"input":{"n":1},`, `"startAt":"${input.n}","input":{"n":1},`, `"startAt":"1969-01-01T00:00:00Z","input":{"n":1},`,
 	} {
 		body := []byte(`{"type":"t",` + values + steps + `}`)
 		_, fresh := Parse(body, JSON, Options{})

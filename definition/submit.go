@@ -2,6 +2,7 @@ package definition
 
 import (
 	"cmp"
+	"time"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
@@ -40,6 +41,9 @@ func (d *decoder) submission() {
 	}
 	if d.priority != nil {
 		d.readPriority(d.priority, env)
+	}
+	if d.startAt != nil {
+		d.readStartAt(d.startAt, env)
 	}
 	job.Key, job.Priority = d.def.Key, d.def.Priority
 }
@@ -128,6 +132,30 @@ func (d *decoder) readPriority(n *text.Node, env *environment) {
 	p := (*text.Pointer)(nil).Member("priority")
 	if v, ok := d.computed(n, p, env); ok {
 		d.def.Priority = d.count(&v, p, "priority", 0, perdure.MaxPriority)
+	}
+}
+
+func (d *decoder) readStartAt(n *text.Node, env *environment) {
+	p := (*text.Pointer)(nil).Member("startAt")
+	v, ok := d.computed(n, p, env)
+	if !ok {
+		return
+	}
+	const hint = "startAt: 2031-01-01T08:00:00Z"
+	if v.Kind != text.String {
+		d.mismatch(&v, p, "a time as in RFC 3339").WithHint(hint)
+		return
+	}
+	at, err := time.Parse(time.RFC3339Nano, v.Text)
+	switch at = at.UTC().Truncate(time.Microsecond); {
+	case err != nil:
+		d.Add(p, n.At, "%s is no time as in RFC 3339", text.Quote(v.Text)).WithHint(hint)
+	case at.Year() < perdure.MinStartYear || at.Year() > perdure.MaxStartYear:
+		d.Add(p, n.At, "a time in the years %d to %d, not %d", perdure.MinStartYear, perdure.MaxStartYear, at.Year()).WithHint(hint)
+	case d.def.StartIn != 0:
+		d.Add(p, n.At, "both startAt and startIn").WithHint("a job starts at one time")
+	default:
+		d.def.StartAt = at
 	}
 }
 

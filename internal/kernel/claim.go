@@ -290,7 +290,7 @@ func (w *Workset) take(limits *Admission, n Need) {
 }
 
 func (w *Workset) pastDeadline(j *Job) bool {
-	return j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !w.now.Before(j.CompleteBy)
+	return j.startsTooLate(w.now) || j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !w.now.Before(j.CompleteBy)
 }
 
 // dispatch gives the step a new run number and locks it for its holder.
@@ -319,7 +319,7 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
 	r.LockedUntil = r.lockEnd(w.now, ps)
 	w.setPhase(e, r, perdure.Running, lockedUntil)
-	e.job.Current = perdure.Unsure
+	e.job.Current, e.job.StartBy = perdure.Unsure, time.Time{}
 }
 
 // deadlineOf returns the deadline of a run that begins now.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
@@ -17,9 +18,12 @@ type Definition struct {
 	Key            string              `json:"key,omitempty"`
 	Priority       int                 `json:"priority,omitempty"`
 	Labels         map[string]string   `json:"labels,omitempty"`
+	StartAt        time.Time           `json:"startAt,omitzero"` // in UTC, to the microsecond
 	Input          json.RawMessage     `json:"input,omitempty"`
 	OnFailure      Ladder              `json:"onFailure,omitempty"`
 	CompleteWithin perdure.Duration    `json:"completeWithin,omitempty"`
+	StartIn        perdure.Duration    `json:"startIn,omitempty"`     // since the submission; not together with StartAt
+	StartWithin    perdure.Duration    `json:"startWithin,omitempty"` // since the job may start; 0: it may start at any time
 	States         *perdure.StateNames `json:"states,omitempty"`
 	Notify         []NotifyDefinition  `json:"notify,omitempty"`
 	Steps          StepDefinitions     `json:"steps"`

@@ -165,6 +165,8 @@ func (c *check) jobRow() {
 	require((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "parkedAt does not agree with its phase")
 	require(!j.RestartPending || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "a restart is pending, but the job is not being undone")
 	require(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "has active steps past its deadline")
+	require(j.StartBy.IsZero() || j.Desired == perdure.Done && j.Current == perdure.Undone && j.Running == 0, "I11", "must start in time, but has started")
+	require(j.StartBy.IsZero() || !j.StartBy.Before(j.StartAt), "L1", "must start before it may")
 	if j.Phase == perdure.Settled {
 		require(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled, but current is not desired")
 	}

@@ -35,6 +35,8 @@ type Job struct {
 	Running   int // number of steps that are running
 	Active    int // number of steps that are ready or wait for a time
 
+	StartAt    time.Time // nothing is dispatched before this time, unless an operator starts it; zero: it starts at once
+	StartBy    time.Time // a run must be dispatched by then; zero: one was dispatched, or there is no such time
 	CompleteBy time.Time // the job's deadline; zero: none
 	ParkedAt   time.Time // when the job was parked, which stops its deadline; zero: not parked
 	Overdue    bool      // the deadline has passed, and the supervisor has acted on it

@@ -131,14 +131,14 @@ func (w *Workset) resumeAll(e *entry, a *perdure.Act) error {
 		}
 	}
 	if len(rows) == 0 {
-		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked or waits for a retry")
+		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked, or waits for a retry or for its start")
 	}
 	w.resumeSteps(e, a, rows)
 	return nil
 }
 
-// waitsForRetry reports whether the step waits for the backoff of a retry, or on a wait rung. A sleep, an approval, and
-// a step that waits for the end of an old lock wait for something else.
+// waitsForRetry reports whether the step waits for the backoff of a retry, on a wait rung, or for the start of its job. A
+// sleep, an approval, and a step that waits for the end of an old lock wait for something else.
 func (w *Workset) waitsForRetry(e *entry, r *row) bool {
 	switch {
 	case r.Phase != perdure.Waiting || r.Blockers > 0 || !w.now.Before(r.AvailableAt):
@@ -151,7 +151,7 @@ func (w *Workset) waitsForRetry(e *entry, r *row) bool {
 
 func (w *Workset) resumeOne(e *entry, r *row, a *perdure.Act) error {
 	if r.Phase != perdure.Parked && !w.waitsForRetry(e, r) {
-		return perdure.Refuse(perdure.CodeConflict, "step %s is neither parked nor waits for a retry: it is %s", r.Name, r.Phase)
+		return perdure.Refuse(perdure.CodeConflict, "step %s is not parked, and waits neither for a retry nor for its start: it is %s", r.Name, r.Phase)
 	}
 	if a.Input != nil || a.NewKey {
 		if err := w.edit(e, r, a); err != nil {
@@ -173,6 +173,7 @@ func (e *entry) parked() []*row {
 }
 
 func (w *Workset) resumeSteps(e *entry, a *perdure.Act, rows []*row) {
+	e.job.StartBy, e.dirty = time.Time{}, true
 	if len(e.parked()) > 0 {
 		w.renewDeadline(e)
 	}
@@ -196,8 +197,8 @@ func (w *Workset) renewDeadline(e *entry) {
 	if !j.ParkedAt.IsZero() {
 		j.ParkedAt = w.now
 	}
-	if d := time.Duration(e.plan.Definition.CompleteWithin); d > 0 {
-		j.CompleteBy = w.now.Add(d)
+	if d := e.plan.Definition.CompleteWithin; d > 0 {
+		j.CompleteBy = w.deadline(j, d)
 	}
 }
 
@@ -283,6 +284,7 @@ func (w *Workset) reconsider(e *entry, r *row, author string) {
 	if e.plan.Steps[r.Index].Form != ByAgent {
 		r.StartedAt = time.Time{}
 	}
+	e.job.StartBy = time.Time{}
 	r.resetLadder()
 	w.setPhase(e, r, perdure.Waiting, time.Time{})
 	w.enqueue(e, taskAdvance, r.Index)
@@ -366,7 +368,7 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
 	j.Current, j.Phase, j.RestartPending, j.HasPermit = perdure.Unsure, perdure.Settled, false, false
-	j.SettledAt, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, false
+	j.SettledAt, j.StartBy, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, time.Time{}, false
 	e.dirty = true
 	return nil
 }

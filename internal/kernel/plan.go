@@ -49,6 +49,9 @@ func (s *Shape) PlanOf(j *Job, input json.RawMessage) (*Plan, error) {
 	}{Plan{Shape: s, Hash: j.Hash}, *s.Common}
 	d := &allocated.Definition
 	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, input
+	if d.StartIn == 0 {
+		d.StartAt = j.StartAt
+	}
 	allocated.Plan.Definition = d
 	return &allocated.Plan, nil
 }

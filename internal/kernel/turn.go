@@ -273,9 +273,10 @@ func (w *Workset) settle(e *entry, r *row) {
 
 // flip is a change of the desired state of a whole job.
 type flip struct {
-	to   perdure.State
-	kind flipKind
-	by   string
+	to      perdure.State
+	kind    flipKind
+	by      string
+	failure failure // of the steps that could be dispatched; without a code: none
 }
 
 type flipKind uint8
@@ -300,14 +301,22 @@ func (w *Workset) flipJob(e *entry, f flip) {
 	if !j.SettledAt.IsZero() {
 		j.ReopenedAt = w.now
 	}
-	j.SettledAt = time.Time{}
+	j.SettledAt, j.StartBy = time.Time{}, time.Time{}
 	e.dirty = true
 	for i := range e.plan.Steps {
-		w.flipStep(e, e.steps.at(i), f.to)
+		r := e.steps.at(i)
+		if f.failure.code != "" && r.active() {
+			w.setError(r, f.failure)
+		}
+		w.flipStep(e, r, f.to)
 	}
 	w.closeAlerts(e, "", f.by, perdure.AlertParked, perdure.AlertApproval)
 	for i := range e.plan.Steps {
-		if e.steps.at(i).Blockers == 0 {
+		switch r := e.steps.at(i); {
+		case r.Blockers > 0:
+		case f.kind == flipByOperator && f.to == perdure.Done && r.Phase != perdure.Running:
+			w.begin(e, r)
+		default:
 			w.enqueue(e, taskAdvance, i)
 		}
 	}
@@ -371,7 +380,7 @@ func (w *Workset) updateJob(e *entry) {
 	e.dirty = true
 	switch j.Phase {
 	case perdure.Settled:
-		j.Current, j.SettledAt, j.HasPermit = j.Desired, w.now, false
+		j.Current, j.SettledAt, j.HasPermit, j.StartBy = j.Desired, w.now, false, time.Time{}
 		w.closeAlerts(e, "", policyAuthor, allAlerts...)
 		j.Alerted = false
 	case perdure.Parked:

@@ -355,7 +355,7 @@ func (w *Workset) perform(t task) {
 	case taskFlip:
 		w.flipJob(t.entry, t.flip)
 	case taskParkActive:
-		w.parkActive(t.entry)
+		w.parkActive(t.entry, t.flip.failure)
 	}
 	w.queueUpdate(t.entry)
 }

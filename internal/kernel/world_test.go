@@ -237,7 +237,7 @@ func (w *world) compare(ws *Workset) {
 func sameJob(a, b *Job) bool {
 	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase && a.RestartPending == b.RestartPending &&
 		a.Restarts == b.Restarts && a.HasPermit == b.HasPermit && a.Unsettled == b.Unsettled && a.Running == b.Running &&
-		a.Active == b.Active && a.CompleteBy == b.CompleteBy && a.ParkedAt == b.ParkedAt && a.Overdue == b.Overdue &&
+		a.Active == b.Active && a.StartAt == b.StartAt && a.StartBy == b.StartBy && a.CompleteBy == b.CompleteBy && a.ParkedAt == b.ParkedAt && a.Overdue == b.Overdue &&
 		a.GivenUpBy == b.GivenUpBy && a.GivenUpReason == b.GivenUpReason && a.UpdatedAt == b.UpdatedAt && a.SettledAt == b.SettledAt
 }
 
@@ -407,15 +407,15 @@ func (w *world) nextTime() (at time.Time, ok bool) {
 			later(s.AvailableAt)
 		}
 	}
-	if !w.job.AtRest() && !w.job.Overdue {
-		later(w.job.CompleteBy)
+	if !w.job.AtRest() {
+		later(w.job.OverdueAt())
 	}
 	return at, ok
 }
 
 // Definitions as text.
 
-// words parses a definition: "onFailure restart:1; within 30s; reserve undo; charge after reserve undo reads reserve". A
+// words parses a definition: "onFailure restart:1; within 30s; startIn 20s; startWithin 10s; reserve undo; charge after reserve undo reads reserve". A
 // step is its name, followed by any of: after A B · undo · revert (an undo with an input of its own) · reads A · when A
 // · sleep · approval · lasts (an approval with completeWithin) · attempts N · or RUNG,RUNG.
 func words(t testing.TB, text string) *Plan {
@@ -426,10 +426,10 @@ func words(t testing.TB, text string) *Plan {
 		switch f[0] {
 		case "onFailure":
 			d.OnFailure = ladderOf(f[1])
-		case "within":
+		case "within", "startIn", "startWithin":
 			v, err := perdure.ParseDuration(f[1])
 			must(t, err)
-			d.CompleteWithin = perdure.Duration(v)
+			*map[string]*perdure.Duration{"within": &d.CompleteWithin, "startIn": &d.StartIn, "startWithin": &d.StartWithin}[f[0]] = perdure.Duration(v)
 		default:
 			p.Index[f[0]] = len(p.Steps)
 			p.Steps = append(p.Steps, stepOf(t, p, f))

@@ -13,6 +13,12 @@ type mutant struct {
 // The rules: what a job does next.
 var ofRules = []mutant{
 	{name: "the run number is not compared", file: "internal/kernel/report.go", old: "case run < r.Run:", new: "case false:", run: rules},
+	{name: "a job does not wait for its start", file: "internal/kernel/start.go", old: "if w.now.Before(e.job.StartAt) {", new: "if false {", run: rules},
+	{name: "a run is dispatched when it is too late to start", file: "internal/kernel/claim.go", old: "return j.startsTooLate(w.now) || j.Desired", new: "return j.Desired", run: rules},
+	{name: "a job that has started must still start", file: "internal/kernel/claim.go", old: "	e.job.Current, e.job.StartBy = perdure.Unsure, time.Time{}", new: "	e.job.Current = perdure.Unsure", run: rules},
+	{name: "a job that starts too late is not undone by default", file: "internal/kernel/start.go", old: "undo := len(d.OnFailure) == 0", new: "undo := false", run: rules},
+	{name: "completeWithin begins before the start", file: "internal/kernel/start.go", old: "	if from.Before(j.StartAt) {", new: "	if false {", run: rules},
+	{name: "a redo does not wait for the start", file: "internal/kernel/turn.go", old: "		case f.kind == flipByOperator && f.to == perdure.Done && r.Phase != perdure.Running:", new: "		case false:", run: rules},
 	{name: "a late report counts", file: "internal/kernel/report.go", old: "case !w.now.Before(r.LockedUntil):", new: "case false:", run: rules},
 	{name: "a report at the very end of the lock counts", file: "internal/kernel/report.go", old: "case !w.now.Before(r.LockedUntil):",
 		new: "case w.now.After(r.LockedUntil):", run: rules},

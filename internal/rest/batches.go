@@ -28,6 +28,7 @@ type (
 		Key      string            `json:"key,omitempty"`
 		Priority any               `json:"priority,omitempty"`
 		Labels   map[string]string `json:"labels,omitempty"`
+		StartAt  string            `json:"startAt,omitempty"`
 		Input    any               `json:"input,omitempty"`
 	}
 	batchAnswer struct {

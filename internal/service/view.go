@@ -579,7 +579,7 @@ func (svc *Service) tracedView(j *kernel.Job) perdure.JobView {
 func jobView(j *kernel.Job) perdure.JobView {
 	v := perdure.JobView{ID: j.ID, Key: j.Key, Type: j.Type, Priority: j.Priority, Labels: maps.Clone(j.Labels),
 		Current: j.Current, Desired: j.Desired, Phase: j.Phase, Restarts: j.Restarts, Unsettled: j.Unsettled,
-		CompleteBy: j.CompleteBy, SubmittedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, SettledAt: j.SettledAt}
+		StartAt: j.StartAt, StartBy: j.StartBy, CompleteBy: j.CompleteBy, SubmittedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, SettledAt: j.SettledAt}
 	if j.States != nil {
 		v.States = new(*j.States)
 	}

@@ -88,7 +88,7 @@ func (w *world) checkNodesAnswer() {
 
 // mayRun reports whether a ready step can be dispatched: an agent has a free slot, and the limits have free permits.
 func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
-	if !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) {
+	if at := j.OverdueAt(); !at.IsZero() && !now.Before(at) {
 		return false
 	}
 	if !w.limitsFit(j, s) {

@@ -111,6 +111,15 @@ func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) 
 func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	now, before := ch.Now, ch.Loaded
 	flipped := now.Desired != before.Desired
+	if acted(c, now.ID) {
+		w.book.started[now.ID] = true
+	}
+	if e := entry(c, now.ID, "", "overdue"); e != nil && !before.StartBy.IsZero() && strings.HasPrefix(e.Detail, "startedTooLate") {
+		w.hit("F301")
+		if w.book.started[now.ID] {
+			w.wrong("F301", "%s has started, and ends because it has not", short(now.ID))
+		}
+	}
 	recorded := slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
 		return e.Job == now.ID && (e.Event == "undo" || e.Event == "redo" || e.Event == "overdue")
 	})
@@ -202,6 +211,10 @@ func (w *world) countStepFaults(ch *kernel.StepChange) {
 // checkDispatch checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
 func (w *world) checkDispatch(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	now, before := ch.Now, ch.Loaded
+	if !w.book.started[now.Job] && !acted(c, now.Job) {
+		w.checkStart(now, name)
+	}
+	w.book.started[now.Job] = true
 	k := keyed{now.Job, now.Name, now.Direction}
 	if other, known := w.book.keyOf[now.Key()]; known && other != k {
 		w.wrong("I4", "%s: key %s stands for %+v, too", name, now.Key(), other)

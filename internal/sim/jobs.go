@@ -42,6 +42,14 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 	if r.IntN(5) == 0 {
 		job["completeWithin"] = fmt.Sprintf("%ds", 20+r.IntN(60))
 	}
+	switch r.IntN(12) {
+	case 0:
+		job["startIn"] = fmt.Sprintf("%dms", 1+r.IntN(8000))
+	case 1:
+		job["startWithin"] = fmt.Sprintf("%dms", 1+r.IntN(12_000))
+	case 2:
+		job["startIn"], job["startWithin"] = fmt.Sprintf("%dms", 1+r.IntN(8000)), fmt.Sprintf("%dms", 100+r.IntN(5000))
+	}
 	n, pad := r.IntN(10), ""
 	if r.IntN(8) == 0 { // large enough to be stored apart from the job's row
 		pad = strings.Repeat("x", perdure.MaxInlineInput)

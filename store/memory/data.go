@@ -107,7 +107,7 @@ func copyJob(j *kernel.Job) *kernel.Job {
 		names := *j.States
 		c.States = &names
 	}
-	for _, t := range []*time.Time{&c.CompleteBy, &c.ParkedAt, &c.CreatedAt, &c.UpdatedAt, &c.SettledAt} {
+	for _, t := range []*time.Time{&c.StartAt, &c.StartBy, &c.CompleteBy, &c.ParkedAt, &c.CreatedAt, &c.UpdatedAt, &c.SettledAt} {
 		*t = storedTime(*t)
 	}
 	return &c

@@ -32,7 +32,7 @@ func Job() *perdure.JobView {
 		ID: ID, Key: "order-1042", Type: "order", Priority: 5, Labels: map[string]string{"customer": "c-77"},
 		States:  &perdure.StateNames{Undone: "disabled", Done: "active"},
 		Current: perdure.Unsure, Desired: perdure.Undone, Phase: perdure.Running, Then: &done, Restarts: 1, Unsettled: 2,
-		CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
+		StartAt: At, StartBy: At, CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
 		Input: json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`), InputBytes: 70_000,
 		Definition: Definition(), DefinitionBytes: 80_000,
 		Alerts:  []perdure.AlertView{Alert()},

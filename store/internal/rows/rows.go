@@ -137,6 +137,8 @@ var Columns = [...]Column{
 	{"settled_at", Time, true, false, unsafe.Offsetof(job.SettledAt)},
 	{"reopened_at", Time, true, false, unsafe.Offsetof(job.ReopenedAt)},
 	{"traceparent", Text, true, false, unsafe.Offsetof(job.Traceparent)},
+	{"start_at", Time, true, false, unsafe.Offsetof(job.StartAt)},
+	{"start_by", Time, true, false, unsafe.Offsetof(job.StartBy)},
 }
 
 // All is the number of columns. A store may use the IDs from All to MaxID for columns of its own.
