@@ -29,6 +29,7 @@ const (
 	MaxKeyLength       = 200
 	MinStartYear       = 1970 // startAt of a job, in UTC
 	MaxStartYear       = 2199
+	MaxUniqueWithin    = 30 * 24 * time.Hour // for how long a job can be unique
 	MaxLabels          = 64
 	MaxLabelLength     = 256
 	MaxExpressionBytes = 2 << 10

@@ -39,9 +39,16 @@ type builtJob struct {
 	CompleteWithin Duration          `json:"completeWithin,omitempty"`
 	StartIn        Duration          `json:"startIn,omitempty"`
 	StartWithin    Duration          `json:"startWithin,omitempty"`
+	Unique         *builtUnique      `json:"unique,omitempty"`
 	States         *StateNames       `json:"states,omitempty"`
 	Notify         []builtNotify     `json:"notify,omitempty"`
 	Steps          builtSteps        `json:"steps"`
+}
+
+type builtUnique struct {
+	Key    string   `json:"key"`
+	Within Duration `json:"within,omitempty"`
+	While  string   `json:"while,omitempty"`
 }
 
 type builtNotify struct {
@@ -128,6 +135,19 @@ func (b *JobBuilder) StartIn(d time.Duration) *JobBuilder { b.job.StartIn = Dura
 // job fails as OnFailure says, and is undone without it: for work that is worthless when it is late.
 func (b *JobBuilder) StartWithin(d time.Duration) *JobBuilder {
 	b.job.StartWithin = Duration(d)
+	return b
+}
+
+// UniqueWithin makes further submissions of jobs of this type with the same key the first job, for a time since its
+// submission, up to MaxUniqueWithin. The key may contain ${…} of the input.
+func (b *JobBuilder) UniqueWithin(key string, d time.Duration) *JobBuilder {
+	b.job.Unique = &builtUnique{Key: key, Within: Duration(d)}
+	return b
+}
+
+// UniqueWhileUnsettled is UniqueWithin until the first job is settled.
+func (b *JobBuilder) UniqueWhileUnsettled(key string) *JobBuilder {
+	b.job.Unique = &builtUnique{Key: key, While: "unsettled"}
 	return b
 }
 

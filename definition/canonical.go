@@ -136,6 +136,7 @@ func (d *decoder) finish() *kernel.Plan {
 	plan.ID = kernel.ShapeID(sum[:len(plan.ID)])
 	plan.Size = shapeBytes(plan.Shape)
 	plan.Artifacts = kernel.ArtifactsIn(plan.Text)
+	plan.UniqueKey = d.computedUnique
 	if d.stored {
 		return plan // of which the shape alone is wanted
 	}
@@ -217,6 +218,10 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 	b = appendDuration(b, `,"completeWithin":`, def.CompleteWithin)
 	b = appendDuration(b, `,"startIn":`, def.StartIn)
 	b = appendDuration(b, `,"startWithin":`, def.StartWithin)
+	if u := def.Unique; u != nil {
+		b = text.AppendString(append(b, `,"unique":{"key":`...), u.Key)
+		b = append(appendText(appendDuration(b, `,"within":`, u.Within), `,"while":`, u.While), '}')
+	}
 	if s := def.States; s != nil {
 		b = append(b, `,"states":`...)
 		fields := len(b)

@@ -77,6 +77,14 @@ var same = [][]string{
 		"type: t\nstartAt: 2031-01-01T08:00:00Z\ninput: {at: '2031-01-01T08:00:00Z'}\nsteps: {a: {agent: x}}",
 	},
 	{
+		"type: t\nunique: {while: unsettled, key: 'k-${input.n}'}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: 'k-${input.n}', while: unsettled}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nunique: {key: k, within: 60m}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {within: 1h, key: k}\nsteps: {a: {agent: x}}",
+	},
+	{
 		"type: t\nstartIn: 10m\nstartWithin: 1h\nonFailure: undo\nsteps: {a: {agent: x}}",
 		"type: t\nstartIn: 600s\nstartWithin: 60m\nonFailure: [undo]\nsteps: {a: {agent: x}}",
 	},
@@ -100,6 +108,10 @@ func TestEquivalentDefinitionsHaveOneFingerprint(t *testing.T) {
 // A value that looks like a default, but is none, makes another definition.
 func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	differ := []string{
+		"type: t\nunique: {key: k, within: 10m}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: k, within: 11m}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: k, while: unsettled}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: l, while: unsettled}\nsteps: {a: {agent: x}}",
 		"type: t\nstartAt: 2031-01-01T08:00:00Z\nsteps: {a: {agent: x}}",
 		"type: t\nstartAt: 2031-01-01T08:00:01Z\nsteps: {a: {agent: x}}",
 		"type: t\nstartIn: 10m\nsteps: {a: {agent: x}}",
@@ -265,6 +277,14 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 			d.StartIn = anyDuration(t)
 		case 2:
 			d.StartAt = time.UnixMicro(rapid.Int64Range(0, 7_258_118_399_999_999).Draw(t, "startAt")).UTC()
+		}
+		switch u := (kernel.UniqueDefinition{Key: rapid.SampledFrom([]string{"k", "k-${input.a}", "${input.big}", "$${x", "\"é"}).Draw(t, "unique key")}); rapid.IntRange(0, 2).Draw(t, "unique") {
+		case 1:
+			u.Within = perdure.Duration(time.Hour)
+			d.Unique = &u
+		case 2:
+			u.While = kernel.WhileUnsettled
+			d.Unique = &u
 		}
 		if rapid.Bool().Draw(t, "states") {
 			d.States = &perdure.StateNames{Undone: rapid.SampledFrom([]string{"", "free", "undone"}).Draw(t, "undone"), Done: rapid.SampledFrom([]string{"", "booked", "done"}).Draw(t, "done")}

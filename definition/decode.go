@@ -30,6 +30,9 @@ type decoder struct {
 	budget          *kernel.Budget        // of the call; nil: none
 	evaluated       []evaluatedExpression // and the expressions that depend on no more than that
 	limitTexts      []expr.Pieces         // the keys of limits that do
+	uniqueKey       *text.Node            // of unique; nil: there is none
+	uniquePieces    expr.Pieces           // of this key, if it is computed
+	computedUnique  string                // this key
 	expressionCount int                   // expressions so far
 	rest            []byte                // see memo
 }
@@ -99,6 +102,8 @@ func (d *decoder) job(n *text.Node) {
 			d.def.StartIn = d.duration(v, p)
 		case "startWithin":
 			d.def.StartWithin = d.duration(v, p)
+		case "unique":
+			d.def.Unique = d.unique(v, p)
 		case "states":
 			d.def.States = d.states(v, p)
 		case "notify":

@@ -26,6 +26,7 @@ var jobFields = []field{
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration","examples":["1h"]}`, doc: "The time within which the job must end."},
 	{name: "startIn", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "How long after its submission the job starts. Not together with startAt."},
 	{name: "startWithin", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "The time within which a run must be dispatched, counted from when the job may start. Otherwise the job fails as onFailure says, and is undone without one."},
+	{name: "unique", schema: `{"$ref":"#/$defs/unique"}`, doc: "Makes further submissions with the same key the first job: within a time since its submission, or while it is unsettled."},
 	{name: "states", schema: `{"$ref":"#/$defs/states"}`, doc: "Names that are shown in place of undone and done."},
 	{name: "notify", schema: `{"type":"array","maxItems":4,"items":{"$ref":"#/$defs/notify"}}`, doc: "Receivers of notifications about the job."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
@@ -65,6 +66,12 @@ var undoFields = []field{
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "The retries of undo runs. Default: those of the step."},
 	{name: "sameHost", schema: `{"enum":["prefer","require","any"],"default":"prefer"}`, doc: "Whether the undo runs on the host that has done the step. prefer: that host goes first."},
 	{name: "onFailure", planned: true},
+}
+
+var uniqueFields = []field{
+	{name: "key", schema: `{"type":"string","minLength":1,"examples":["report-${input.customer}"]}`, doc: "The key, which counts for jobs of the same type. May be computed from the input: text, a number, true or false."},
+	{name: "within", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "How long the first job is the answer, at most 30 days. Either within or while is given."},
+	{name: "while", schema: `{"const":"unsettled"}`, doc: "unsettled: the first job is the answer until it is settled."},
 }
 
 var prefersFields = []field{{name: "labels"}}

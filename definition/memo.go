@@ -21,6 +21,9 @@ type memo struct {
 	shape *kernel.Shape
 	early []evaluatedExpression
 	keys  []expr.Pieces // of limits: each is evaluated and checked for each job
+
+	unique       expr.Pieces // the key of unique, evaluated for each job; nil: it is the same for all
+	uniqueKey    string
 	rest  []byte        // the canonical text after the values, with the steps in the order of their names
 }
 
@@ -152,12 +155,22 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 			return nil, false
 		}
 	}
+	unique := k.uniqueKey
+	if k.unique != nil {
+		raw, err := k.unique.Fill(&d.evaluator)
+		if err == nil {
+			unique, err = kernel.LimitKeyText(raw)
+		}
+		if err != nil {
+			return nil, false
+		}
+	}
 	if len(def.Labels) == 0 {
 		def.Labels = nil
 	}
 	var room [1024]byte
 	text := append(appendValues(room[:0], def), k.rest...)
-	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text)}
+	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text), UniqueKey: unique}
 	return &allocated.plan, true
 }
 
@@ -173,7 +186,7 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 			return // the values of built-in agents are checked, too
 		}
 	}
-	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, rest: d.rest})
+	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, unique: d.uniquePieces, uniqueKey: plan.UniqueKey, rest: d.rest})
 }
 
 // decoders are empty decoders for With. A decoder is large, and no plan refers to it.

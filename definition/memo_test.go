@@ -79,6 +79,25 @@ func TestKnownShapeReportsFaultsOfEachJob(t *testing.T) {
 	}
 }
 
+// The key of a unique job is computed for each job of a known shape.
+func TestKnownShapeComputesTheUniqueKeyOfEachJob(t *testing.T) {
+	c := &Compiler{}
+	body := func(input string) []byte {
+		return []byte(`{"type":"t","unique":{"key":"k-${input.n}","within":"10m"},"input":` + input + `,"steps":{"a":{"agent":"x"}}}`)
+	}
+	for _, n := range []string{`1`, `"x"`, `true`, `1`} {
+		plans, err := c.Parse(body(`{"n":`+n+`}`), JSON, Options{})
+		if want := "k-" + strings.Trim(n, `"`); err != nil || plans[0].UniqueKey != want {
+			t.Errorf("input %s: key %q, want %q; %v", n, plans[0].UniqueKey, want, err)
+		}
+	}
+	for _, n := range []string{`"` + strings.Repeat("x", 255) + `"`, `"\u0007"`} {
+		if _, err := c.Parse(body(`{"n":`+n+`}`), JSON, Options{}); perdure.CodeOf(err) == "" {
+			t.Errorf("input %s is accepted", n)
+		}
+	}
+}
+
 // The key of a limit is checked for each job of a known shape.
 func TestKnownShapeChecksLimitKeysOfEachJob(t *testing.T) {
 	const steps = `"steps":{"a":{"agent":"x","limits":[{"name":"ads","key":"${input.k}"},{"name":"mail"}]}}`

@@ -12,6 +12,9 @@ import (
 // the garbage collector counts.
 func shapeBytes(s *kernel.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
+	if u := s.Common.Unique; u != nil {
+		n += int(unsafe.Sizeof(*u)) + len(u.Key)
+	}
 	for i := range s.Steps {
 		n += stepBytes(&s.Steps[i])
 	}
@@ -61,5 +64,5 @@ func retryBytes(r *perdure.Retry) int {
 
 // bytes estimates the memory of a memo.
 func (k *memo) bytes() int {
-	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(evaluatedExpression{})) + cap(k.keys)*int(unsafe.Sizeof(expr.Pieces{}))
+	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(evaluatedExpression{})) + (cap(k.keys)+cap(k.unique))*int(unsafe.Sizeof(expr.Pieces{})) + len(k.uniqueKey)
 }

@@ -45,6 +45,9 @@ func (d *decoder) submission() {
 	if d.startAt != nil {
 		d.readStartAt(d.startAt, env)
 	}
+	if d.uniqueKey != nil && !d.stored {
+		d.readUniqueKey(d.uniqueKey, env)
+	}
 	job.Key, job.Priority = d.def.Key, d.def.Priority
 }
 

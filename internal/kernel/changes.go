@@ -20,6 +20,10 @@ type Changes struct {
 	History     []Entry
 	CloseLanes  []ClosedLane
 	Buckets     []KeyBucket          // each once; their limits are locked
+	// ReleaseUnique are jobs that are settled: the rows that they hold until then are deleted, before Unique is written. Each
+	// key is in Unique once.
+	ReleaseUnique []perdure.JobID
+	Unique        []UniqueChange
 	Audit       []operate.AuditEntry // the store assigns ID
 	// ArtifactUses are stored once each; those that the store has are no error.
 	ArtifactUses []ArtifactUse
@@ -29,7 +33,7 @@ type Changes struct {
 
 // Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
-	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes)+len(c.Buckets)+len(c.Audit)+len(c.ArtifactUses)+len(c.Notifications) == 0
+	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes)+len(c.Buckets)+len(c.ReleaseUnique)+len(c.Unique)+len(c.Audit)+len(c.ArtifactUses)+len(c.Notifications) == 0
 }
 
 // NewJob is a new job with the text of its shape and all its steps. All jobs of one shape have the same steps, with the

@@ -24,10 +24,22 @@ type Definition struct {
 	CompleteWithin perdure.Duration    `json:"completeWithin,omitempty"`
 	StartIn        perdure.Duration    `json:"startIn,omitempty"`     // since the submission; not together with StartAt
 	StartWithin    perdure.Duration    `json:"startWithin,omitempty"` // since the job may start; 0: it may start at any time
+	Unique         *UniqueDefinition   `json:"unique,omitempty"`
 	States         *perdure.StateNames `json:"states,omitempty"`
 	Notify         []NotifyDefinition  `json:"notify,omitempty"`
 	Steps          StepDefinitions     `json:"steps"`
 }
+
+// UniqueDefinition makes further submissions with the same key the first job: within a time since its submission, or while
+// it is unsettled.
+type UniqueDefinition struct {
+	Key    string           `json:"key"` // may hold ${…} of the input
+	Within perdure.Duration `json:"within,omitempty"`
+	While  string           `json:"while,omitempty"` // WhileUnsettled; empty: Within is given
+}
+
+// WhileUnsettled is the only value of UniqueDefinition.While.
+const WhileUnsettled = "unsettled"
 
 // Define implements perdure.Definable.
 func (d *Definition) Define() (json.RawMessage, error) {

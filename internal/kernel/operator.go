@@ -365,6 +365,7 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	}
 	w.addHistory(e, "", 0, string(perdure.VerbGiveUp), a.Author, a.Reason)
 	w.closeAlerts(e, "", a.Author, allAlerts...)
+	w.releaseUnique(e)
 	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
 	j.Current, j.Phase, j.RestartPending, j.HasPermit = perdure.Unsure, perdure.Settled, false, false

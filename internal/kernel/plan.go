@@ -30,6 +30,7 @@ type Plan struct {
 	*Shape
 	Definition *Definition
 	Hash       [32]byte // the definition's fingerprint
+	UniqueKey  string   // of Definition.Unique, computed; empty: there is none, or the plan is that of a stored job
 
 	Traceparent string // of the submission; see Job.Traceparent
 }

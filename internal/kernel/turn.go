@@ -382,6 +382,7 @@ func (w *Workset) updateJob(e *entry) {
 	case perdure.Settled:
 		j.Current, j.SettledAt, j.HasPermit, j.StartBy = j.Desired, w.now, false, time.Time{}
 		w.closeAlerts(e, "", policyAuthor, allAlerts...)
+		w.releaseUnique(e)
 		j.Alerted = false
 	case perdure.Parked:
 		w.closeAlerts(e, "", policyAuthor, perdure.AlertUndo, perdure.AlertRestart)

@@ -71,6 +71,7 @@ type entry struct {
 	steps            rows
 	whole            bool
 	valuesWithoutRow map[int]*values // values that were added before the row of their step
+	replaces         perdure.JobID // see ReplaceUnique
 	updateQueued     bool
 	hasBlockedTask   bool // a task of the job waits for rows; later tasks of the job wait behind it
 	position         int  // index in the workset's order
@@ -556,6 +557,7 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 		r.values.collect(r.StepRef, c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
+	w.holdUnique(c, e)
 	c.useArtifacts(e.job.ID, e.plan.Artifacts)
 	c.useArtifacts(e.job.ID, ArtifactsIn(e.job.Input))
 	w.notifyJob(c, e, nil, e.loaded)

@@ -45,6 +45,7 @@ func (d *fakeScheduler) SweepDue(context.Context, int) (int, error)     { return
 func (d *fakeScheduler) SweepOverdue(context.Context, int) (int, error) { return 0, nil }
 
 func (*fakeScheduler) SweepBuckets(context.Context) error { return nil }
+func (*fakeScheduler) SweepUnique(context.Context) error  { return nil }
 
 func (d *fakeScheduler) SweepLanes(ctx context.Context) error {
 	d.mu.Lock()

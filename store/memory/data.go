@@ -26,6 +26,7 @@ type data struct {
 	limits           map[string]kernel.Limit
 	closedLanes      map[kernel.LaneRef]closedLane
 	buckets          map[kernel.LimitKey]kernel.Bucket
+	unique           map[kernel.UniqueKey]kernel.UniqueJob
 	agents           map[string]perdure.AgentSettings
 	mail             map[kernel.MailID]mail
 	lastMail         int64
@@ -73,6 +74,7 @@ func newData() data {
 		limits:        map[string]kernel.Limit{},
 		closedLanes:   map[kernel.LaneRef]closedLane{},
 		buckets:       map[kernel.LimitKey]kernel.Bucket{},
+		unique:        map[kernel.UniqueKey]kernel.UniqueJob{},
 		agents:        map[string]perdure.AgentSettings{},
 		hosts:         map[string]kernel.Host{},
 		artifactUses:  map[kernel.ArtifactUse]bool{},

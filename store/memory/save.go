@@ -55,6 +55,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 	for _, b := range c.Buckets {
 		set(tx, tx.buckets, b.LimitKey, b.Bucket)
 	}
+	if err := tx.saveUnique(c); err != nil {
+		return err
+	}
 	tx.addAudit(c.Audit)
 	for _, use := range c.ArtifactUses {
 		set(tx, tx.artifactUses, use, true)

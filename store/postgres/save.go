@@ -47,6 +47,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.notifications(c.WithAlertIDs(ids))
 	w.audit(c.Audit)
 	w.artifactUses(c.ArtifactUses)
+	w.unique(c)
 	if needsWakeUp(c) || len(w.queues.delPermits) > 0 {
 		tx.wakes |= wakeReady
 	}

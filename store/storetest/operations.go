@@ -246,6 +246,53 @@ var operations = []operation{
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
+	{"unique jobs", func(d *differential) act {
+		var c kernel.Changes
+		for _, n := range d.rnd.Perm(4)[:1+d.rnd.IntN(2)] {
+			u := kernel.UniqueChange{UniqueJob: kernel.UniqueJob{UniqueKey: kernel.UniqueKey{Type: d.pick("order", "t"), Key: "u" + string(rune('0'+n))}, Job: id(d.someJob()), Until: d.maybeTime(d.time())}}
+			if d.chance(60) {
+				u.Replaces = id(d.someJob())
+			}
+			if !slices.ContainsFunc(c.Unique, func(o kernel.UniqueChange) bool { return o.UniqueKey == u.UniqueKey }) {
+				c.Unique = append(c.Unique, u)
+			}
+		}
+		if d.chance(40) {
+			c.ReleaseUnique = d.someIDs()
+		}
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
+			for i := range c.Unique { // mostly as the rules do it
+				if there, err := tx.UniqueJobs([]kernel.UniqueKey{c.Unique[i].UniqueKey}); err != nil {
+					return nil, err
+				} else if u, ok := there[c.Unique[i].UniqueKey]; ok && c.Unique[i].Replaces.IsZero() && !slices.Contains(c.ReleaseUnique, u.Job) {
+					c.Unique[i].Replaces = u.Job
+				}
+			}
+			return &c, nil
+		})
+	}},
+	{"UniqueJobs", func(d *differential) act {
+		return inTx(func(tx kernel.Tx) ([]kernel.UniqueJob, error) {
+			var keys []kernel.UniqueKey
+			for _, typ := range []string{"order", "t"} {
+				for n := range 4 {
+					keys = append(keys, kernel.UniqueKey{Type: typ, Key: "u" + string(rune('0'+n))})
+				}
+			}
+			found, err := tx.UniqueJobs(keys)
+			var list []kernel.UniqueJob
+			for _, k := range keys {
+				if u, ok := found[k]; ok {
+					list = append(list, u)
+				}
+			}
+			return list, err
+		})
+	}},
+	{"DeleteUnique", func(d *differential) act {
+		now, most := d.time(), d.max()
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.DeleteUnique(now, most) })
+	}},
 	{"DeleteBuckets", func(d *differential) act {
 		after, most, now := d.limitKey(), 1+d.max(), d.time()
 		if d.chance(70) {

@@ -29,3 +29,15 @@ from perdure.bundle b
 	cross join lateral unnest(b.jobs) with ordinality as u (job, n)
 	left join perdure.shape h on h.id = b.shape
 where u.n > b.taken;
+
+-- The jobs that are unique, each with its type and key: no other job is made with them. until: for so long; null: until the
+-- job is settled, which deletes the row.
+create table perdure.unique_key (
+	type  text collate "C" not null,
+	key   text collate "C" not null,
+	job   uuid not null,
+	until timestamptz,
+	primary key (type, key)
+);
+create index unique_key_job on perdure.unique_key (job) where until is null;
+create index unique_key_until on perdure.unique_key (until, type, key) where until is not null;

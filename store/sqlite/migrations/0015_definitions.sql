@@ -33,3 +33,15 @@ UNION ALL SELECT
 		CAST(substr(b.ends, 8 * n.i + 1, 8) AS INTEGER) - iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER))) AS TEXT), ''), substr(b.jobs, 16 * n.i + 1, 16), NULL, NULL, NULL, NULL
 FROM perdure_bundle b JOIN perdure_place n ON n.i < b.size LEFT JOIN perdure_shape d ON d.id = b.shape
 WHERE n.i >= b.taken;
+
+-- The jobs that are unique, each with its type and key: no other job is made with them. until: for so long; null: until the
+-- job is settled, which deletes the row.
+CREATE TABLE perdure_unique_key (
+	type  TEXT NOT NULL,
+	key   TEXT NOT NULL,
+	job   BLOB NOT NULL,
+	until INTEGER,
+	PRIMARY KEY (type, key)
+) WITHOUT ROWID;
+CREATE INDEX perdure_unique_key_job ON perdure_unique_key (job) WHERE until IS NULL;
+CREATE INDEX perdure_unique_key_until ON perdure_unique_key (until, type, key) WHERE until IS NOT NULL;
