@@ -13,6 +13,10 @@ type mutant struct {
 // The rules: what a job does next.
 var ofRules = []mutant{
 	{name: "the run number is not compared", file: "internal/kernel/report.go", old: "case run < r.Run:", new: "case false:", run: rules},
+	{name: "a unique job holds its key after its time", file: "internal/kernel/unique.go", old: "return u.Until.IsZero() || now.Before(u.Until)", new: "return true", pkg: "internal/scheduler", run: "Unique"},
+	{name: "a settled job keeps its unique key", file: "internal/kernel/turn.go", old: "		w.releaseUnique(e)\n", new: "", pkg: "internal/scheduler", run: "Unique"},
+	{name: "a job that is given up keeps its unique key", file: "internal/kernel/operator.go", old: "	w.releaseUnique(e)\n", new: "", pkg: "internal/scheduler", run: "Unique"},
+	{name: "unique jobs of one transaction do not know of each other", file: "internal/scheduler/submit.go", old: "		b.unique[unique] = kernel.UniqueJob{", new: "		_ = kernel.UniqueJob{", pkg: "internal/scheduler", run: "Unique"},
 	{name: "a job does not wait for its start", file: "internal/kernel/start.go", old: "if w.now.Before(e.job.StartAt) {", new: "if false {", run: rules},
 	{name: "a run is dispatched when it is too late to start", file: "internal/kernel/claim.go", old: "return j.startsTooLate(w.now) || j.Desired", new: "return j.Desired", run: rules},
 	{name: "a job that has started must still start", file: "internal/kernel/claim.go", old: "	e.job.Current, e.job.StartBy = perdure.Unsure, time.Time{}", new: "	e.job.Current = perdure.Unsure", run: rules},

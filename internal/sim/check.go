@@ -92,6 +92,7 @@ func (w *world) stored(n *kernel.NewJob) {
 	if w.book.made[d.plan.Hash]++; w.book.made[d.plan.Hash] > w.book.sent[d.plan.Hash] && n.Job.Key == "" {
 		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[d.plan.Hash], w.book.sent[d.plan.Hash])
 	}
+	w.checkUnique(n.Job, d.plan)
 	w.book.jobs[n.Job.ID] = &submitted{draft: d, acked: w.book.posted[n.Job.ID] != nil}
 	w.logLine("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
@@ -111,6 +112,9 @@ func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) 
 func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	now, before := ch.Now, ch.Loaded
 	flipped := now.Desired != before.Desired
+	if now.Phase == perdure.Settled {
+		w.book.settled[now.ID] = true
+	}
 	if acted(c, now.ID) {
 		w.book.started[now.ID] = true
 	}

@@ -55,6 +55,14 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 		pad = strings.Repeat("x", perdure.MaxInlineInput)
 	}
 	job["input"] = object{"i": i, "n": n, "pad": pad}
+	if job["key"] == nil {
+		switch r.IntN(4) {
+		case 0:
+			job["unique"] = object{"key": "u${input.n % 2}", "within": fmt.Sprintf("%dms", 100+r.IntN(20_000))}
+		case 1:
+			job["unique"] = object{"key": "u${input.n % 2}", "while": kernel.WhileUnsettled}
+		}
+	}
 	job["onFailure"] = pick("undo", "undo", "undo", "park", []any{object{"restart": 1}, "undo"},
 		[]any{object{"wait": "8s", "times": 1}, "undo"}, []any{object{"alert": "ops"}, "park"}, []any{object{"restart": 2}, "park"})
 	after := shapeOf(r)
