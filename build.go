@@ -42,6 +42,7 @@ type builtJob struct {
 	Unique         *builtUnique      `json:"unique,omitempty"`
 	States         *StateNames       `json:"states,omitempty"`
 	Notify         []builtNotify     `json:"notify,omitempty"`
+	Output         json.RawMessage   `json:"output,omitempty"`
 	Steps          builtSteps        `json:"steps"`
 }
 
@@ -170,6 +171,10 @@ func (b *JobBuilder) NotifyReceiver(name string, on ...string) *JobBuilder {
 	b.job.Notify = append(b.job.Notify, builtNotify{Receiver: name, On: on})
 	return b
 }
+
+// Output sets the output of the job: anything that can be encoded as JSON. Texts in it may contain ${…}, which is computed
+// when the last step settles, and sees the outputs of all steps.
+func (b *JobBuilder) Output(v any) *JobBuilder { b.job.Output = b.json("output", v); return b }
 
 // Chain makes each step come after the one before it.
 func (b *JobBuilder) Chain() *JobBuilder { b.chain = true; return b }

@@ -26,6 +26,7 @@ onFailure: [{wait: 1h, times: 2}, {alert: duty}, undo]
 completeWithin: 1h
 startIn: 10m
 startWithin: 5m
+output: {receipt: "${steps.charge.output.receipt}"}
 unique: {key: "order-${input.sku}", within: 10m}
 states: {undone: open, done: closed}
 notify: [{webhook: "https://shop.example/orders", on: [parked, done], secret: SHOP_HOOK}, {receiver: audit}]
@@ -39,7 +40,7 @@ steps:
 	job := perdure.Define("order").Key("order-1042").Priority(7).Label("customer", "c-77").
 		Input(map[string]any{"sku": "tea-12", "amount": 4200}).
 		OnFailure(perdure.WaitRung(time.Hour, 2), perdure.AlertRung("duty"), perdure.UndoRung()).
-		CompleteWithin(time.Hour).StartIn(10*time.Minute).StartWithin(5*time.Minute).UniqueWithin("order-${input.sku}", 10*time.Minute).States("open", "closed").Chain().
+		CompleteWithin(time.Hour).StartIn(10*time.Minute).StartWithin(5*time.Minute).Output(map[string]string{"receipt": "${steps.charge.output.receipt}"}).UniqueWithin("order-${input.sku}", 10*time.Minute).States("open", "closed").Chain().
 		NotifyURL("https://shop.example/orders", "SHOP_HOOK", "parked", "done").NotifyReceiver("audit").
 		Step("reserve", "stock").With(map[string]string{"sku": "${input.sku}"}).UndoWith(map[string]string{"by": "${doKey}"}).
 		CompleteWithin(30*time.Second).Retry(perdure.Retry{Attempts: 3, Backoff: perdure.Duration(time.Second), NotOn: []string{"gone"}}).

@@ -34,6 +34,8 @@ type Jobs interface {
 	// Definition returns the definition of a job in canonical form, without fields that have their default. Submitted
 	// again, it is the same job.
 	Definition(ctx context.Context, ref string) (json.RawMessage, error)
+	// Output returns the output of a job, whatever its size; null if it has none.
+	Output(ctx context.Context, ref string) (json.RawMessage, error)
 	// Step returns one step of a job with its input and output in full, whatever their size.
 	Step(ctx context.Context, ref, step string) (*StepDetail, error)
 	ListJobs(context.Context, JobQuery) (*Page[JobView], error)

@@ -228,7 +228,7 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 		b = appendText(b, `,"undone":`, s.Undone)
 		b = braced(appendText(b, `,"done":`, s.Done), fields)
 	}
-	b = appendNotify(b, def.Notify)
+	b = appendRaw(appendNotify(b, def.Notify), `,"output":`, def.Output)
 	b = append(b, `,"steps":{`...)
 	for i := range def.Steps {
 		if i > 0 {

@@ -108,6 +108,8 @@ func TestEquivalentDefinitionsHaveOneFingerprint(t *testing.T) {
 // A value that looks like a default, but is none, makes another definition.
 func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	differ := []string{
+		"type: t\noutput: 1\nsteps: {a: {agent: x}}",
+		"type: t\noutput: '${steps.a.output}'\nsteps: {a: {agent: x}}",
 		"type: t\nunique: {key: k, within: 10m}\nsteps: {a: {agent: x}}",
 		"type: t\nunique: {key: k, within: 11m}\nsteps: {a: {agent: x}}",
 		"type: t\nunique: {key: k, while: unsettled}\nsteps: {a: {agent: x}}",
@@ -278,6 +280,7 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 		case 2:
 			d.StartAt = time.UnixMicro(rapid.Int64Range(0, 7_258_118_399_999_999).Draw(t, "startAt")).UTC()
 		}
+		d.Output = json.RawMessage(rapid.SampledFrom([]string{"", `"${job.id}"`, `{"a":"${input.a}","k":["${job.key}",1.0]}`, `"${steps.z0.output}"`}).Draw(t, "output"))
 		switch u := (kernel.UniqueDefinition{Key: rapid.SampledFrom([]string{"k", "k-${input.a}", "${input.big}", "$${x", "\"é"}).Draw(t, "unique key")}); rapid.IntRange(0, 2).Draw(t, "unique") {
 		case 1:
 			u.Within = perdure.Duration(time.Hour)

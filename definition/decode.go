@@ -20,6 +20,7 @@ type decoder struct {
 	key      *text.Node
 	priority *text.Node
 	startAt  *text.Node
+	output   *text.Node
 	steps    []stepSource
 	index    map[string]int
 	plan     *kernel.Plan
@@ -102,6 +103,10 @@ func (d *decoder) job(n *text.Node) {
 			d.def.StartIn = d.duration(v, p)
 		case "startWithin":
 			d.def.StartWithin = d.duration(v, p)
+		case "output":
+			if v.Kind != text.Null {
+				d.output = v
+			}
 		case "unique":
 			d.def.Unique = d.unique(v, p)
 		case "states":

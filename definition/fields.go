@@ -32,7 +32,8 @@ var jobFields = []field{
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
 	{name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", planned: true},
-	{name: "inputSchema", planned: true}, {name: "output", planned: true}, {name: "outputSchema", planned: true},
+	{name: "output", schema: `true`, doc: "The output of the job, computed when its last step settles. Strings may have ${…}, which see the outputs of all steps."},
+	{name: "inputSchema", planned: true}, {name: "outputSchema", planned: true},
 }
 
 var stepFields = []field{

@@ -49,6 +49,8 @@ func good() []string {
 	}
 	return append(all,
 		"type: t\nsteps: {a: {agent: sleep, with: {for: '${input.a}'}}}\ninput: {a: 5m}\n",
+		"type: t\noutput: {a: '${steps.a.output.x}', b: '${steps.b.output} ${job.id}', c: [1.0, null]}\nsteps: {a: {agent: x}, b: {agent: y}}\n",
+		"type: t\noutput: null\nsteps: {a: {agent: x}}\n",
 		"type: t\nstartAt: '2199-12-31T23:59:59.999999Z'\nstartWithin: 3650d\nsteps: {a: {agent: x}}\n",
 		"type: t\nstartAt: 1970-01-01T00:00:00Z\nonFailure: park\nstartWithin: 10m\nsteps: {a: {agent: x}}\n",
 		"type: t\nsteps: {a: {agent: sleep, with: {until: 2031-01-01T08:00:00+02:00}}}\n",

@@ -12,6 +12,10 @@ import (
 // the garbage collector counts.
 func shapeBytes(s *kernel.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
+	n += cap(s.Common.Output)
+	if t, ok := s.Output.(*expr.Template); ok {
+		n += t.Bytes()
+	}
 	if u := s.Common.Unique; u != nil {
 		n += int(unsafe.Sizeof(*u)) + len(u.Key)
 	}

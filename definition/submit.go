@@ -226,6 +226,22 @@ func (d *decoder) expressions() {
 			d.builtin(s, src, do, undo)
 		}
 	}
+	if d.output != nil && !d.Full() {
+		d.jobOutput(d.output)
+	}
+}
+
+// jobOutput compiles the output of the job, which sees the outputs of all steps.
+func (d *decoder) jobOutput(n *text.Node) {
+	p := (*text.Pointer)(nil).Member("output")
+	t, templates, size := expr.CompileTemplate(n, p, &d.Faults, &environment{d: d, step: -1, done: true})
+	if size > perdure.MaxPayloadBytes {
+		d.AddTooLarge(p, n.At, "with its values filled in, an output of %d bytes or more; at most %d", size, perdure.MaxPayloadBytes)
+	}
+	d.def.Output, d.plan.Output = text.AppendNode(nil, n), t
+	if !d.stored {
+		d.artifacts(n, p, d.def.Output, templates)
+	}
 }
 
 func formOf(agent string) kernel.StepForm {

@@ -77,7 +77,7 @@ var AuditActs = []string{
 
 	// These are recorded only if they are refused because of the caller.
 	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat", "appendLogs", "putArtifact", "getArtifact",
-	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
+	"listJobs", "getJob", "getStep", "getDefinition", "getOutput", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
 	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
 	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listRoles", "registerHost", "listHosts", "getHost", "listTokens", "listSessions", "getAudit", "getMe",
 }

@@ -27,6 +27,7 @@ type Definition struct {
 	Unique         *UniqueDefinition   `json:"unique,omitempty"`
 	States         *perdure.StateNames `json:"states,omitempty"`
 	Notify         []NotifyDefinition  `json:"notify,omitempty"`
+	Output         json.RawMessage     `json:"output,omitempty"` // a template: strings may hold ${…}
 	Steps          StepDefinitions     `json:"steps"`
 }
 

@@ -402,6 +402,7 @@ var smallWorlds = []smallWorld{
 	{"onFailure undo; within 30s; a undo; b after a undo", "undo,redo,resume", 20_000},
 	{"within 30s; a undo attempts 2; s after a sleep; p after s approval lasts", "undo,redo,resume,resume step,settle as done,skip", 40_000},
 	{"onFailure restart:1,undo; within 30s; a undo; b after a", "redo,resume", 20_000},
+	{"a undo; b after a; output a b", "undo,redo,skip,done with output,done with a bad output,settle as done with output", 20_000},
 	{"startIn 20s; a undo; b after a", "undo,redo,resume,resume step,skip,settle as done,give up", 20_000},
 	{"startWithin 5s; a undo; b after a undo", "undo,redo,resume,skip,settle as done,give up", 20_000},
 	{"onFailure alert:late,park; startIn 5s; startWithin 10s; within 30s; s sleep; a after s undo; p approval", "undo,redo,resume,settle as done", 40_000},
@@ -632,7 +633,7 @@ func (k *walk) encode(x *explored) []byte {
 	}
 	j := x.job
 	b = append(b, byte(j.Current), byte(j.Desired), byte(j.Phase), byte(j.Restarts))
-	flag(j.RestartPending, j.HasPermit, j.Overdue, j.GivenUp(), j.StartBy.IsZero())
+	flag(j.RestartPending, j.HasPermit, j.Overdue, j.GivenUp(), j.StartBy.IsZero(), j.HasOutput, j.OutputError != "")
 	rel(j.StartAt)
 	rel(j.StartBy)
 	switch {
@@ -677,7 +678,7 @@ func (k *walk) encode(x *explored) []byte {
 		}
 	}
 	for _, a := range x.alerts {
-		if a.Kind.Holds() {
+		if a.Kind.Holds() || a.Kind == perdure.AlertOutput {
 			b = append(b, a.Kind[0], byte(len(a.Step)))
 			b = append(b, a.Step...)
 		}

@@ -41,6 +41,9 @@ type Job struct {
 	ParkedAt   time.Time // when the job was parked, which stops its deadline; zero: not parked
 	Overdue    bool      // the deadline has passed, and the supervisor has acted on it
 
+	HasOutput   bool   // the output was rendered, and is not null. It is stored as the output of step OutputIndex
+	OutputError string // why the output could not be rendered
+
 	Alerted bool // an alert was raised since the job last settled, so one may be open
 
 	GivenUpBy, GivenUpReason string // set: an operator closed the job; only undo or redo opens it again
@@ -56,6 +59,9 @@ func (j *Job) GivenUp() bool { return j.GivenUpBy != "" }
 
 // LargeInput reports whether a store keeps the input apart from the job's row.
 func (j *Job) LargeInput() bool { return len(j.Input) > perdure.MaxInlineInput }
+
+// OutputIndex is the index under which stores keep the output of a job. A large input of the job has the same index.
+const OutputIndex = -1
 
 // AtRest reports whether the job is settled or parked: nothing happens to it until an operator acts.
 func (j *Job) AtRest() bool { return j.Phase == perdure.Settled || j.Phase == perdure.Parked }
@@ -190,7 +196,7 @@ func (a *Alert) OfStep() string {
 	return a.Step
 }
 
-var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue}
+var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue, perdure.AlertOutput}
 
 // Entry is one line of a job's history. It records acts, and the ends of runs. A run that has succeeded has no entry
 // while it is the latest run of its step, because the step's row has its times. Its entry is written when the row is

@@ -17,6 +17,7 @@ type Shape struct {
 	Common *Definition // Text, parsed
 	Steps  []PlanStep
 	Index  map[string]int // step name → index in Steps
+	Output Template       // the compiled output of the job; nil: it has none
 	Size   int            // approximate size in memory, in bytes
 
 	Artifacts []ArtifactHash // to which Text refers

@@ -96,6 +96,18 @@ var plays = []struct {
 		w.redo()
 		w.run("a", "c", "b", "d")
 	}},
+	{"output_of_the_job", "a undo; b after a; c after a; output a b c", func(w *world) {
+		w.run("a")
+		w.act(perdure.VerbSkip, "c")
+		w.run("b") // the last one: the output is rendered
+		w.undo()
+		w.run("a") // an undone job has none
+		w.redo()
+		w.run("a", "b")
+		w.claim("c")
+		w.report("c", done, output(`"bad"`)) // an expression fails: the job is done all the same
+		w.undo()
+	}},
 	{"starts_later", "startIn 30s; within 1m; reserve undo; charge undo after reserve; tell", func(w *world) {
 		w.wait(10 * time.Second)
 		w.cannotClaim("reserve")

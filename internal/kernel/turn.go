@@ -262,8 +262,12 @@ func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 	}
 }
 
-// settle settles the step, and unblocks the steps that waited for it.
+// settle settles the step, and unblocks the steps that waited for it. The last step settles once the job's output is
+// rendered.
 func (w *Workset) settle(e *entry, r *row) {
+	if w.outputPending(e, r) {
+		return
+	}
 	w.setPhase(e, r, perdure.Settled, time.Time{})
 	r.Agent = ""
 	for _, i := range e.plan.opens(r.Index, r.Desired) {
@@ -310,7 +314,8 @@ func (w *Workset) flipJob(e *entry, f flip) {
 		}
 		w.flipStep(e, r, f.to)
 	}
-	w.closeAlerts(e, "", f.by, perdure.AlertParked, perdure.AlertApproval)
+	w.closeAlerts(e, "", f.by, perdure.AlertParked, perdure.AlertApproval, perdure.AlertOutput)
+	w.setJobOutput(e, nil, "")
 	for i := range e.plan.Steps {
 		switch r := e.steps.at(i); {
 		case r.Blockers > 0:
@@ -384,6 +389,7 @@ func (w *Workset) updateJob(e *entry) {
 		w.closeAlerts(e, "", policyAuthor, allAlerts...)
 		w.releaseUnique(e)
 		j.Alerted = false
+		w.raiseOutputAlert(e)
 	case perdure.Parked:
 		w.closeAlerts(e, "", policyAuthor, perdure.AlertUndo, perdure.AlertRestart)
 	}

@@ -72,6 +72,7 @@ type entry struct {
 	whole            bool
 	valuesWithoutRow map[int]*values // values that were added before the row of their step
 	replaces         perdure.JobID // see ReplaceUnique
+	jobOutput        value
 	updateQueued     bool
 	hasBlockedTask   bool // a task of the job waits for rows; later tasks of the job wait behind it
 	position         int  // index in the workset's order
@@ -536,6 +537,7 @@ func (w *Workset) collect(more bool) *Changes {
 			w.notifyJob(&c, e, e.loaded, now)
 			e.loaded, e.dirty = now, false
 		}
+		e.collectOutput(&c)
 		for r := range e.changedRows() {
 			r.UpdatedAt = w.now
 			now := w.alloc.steps.frozen(r.Step, more)
@@ -556,6 +558,7 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 		n.Steps[i] = r.loaded
 		r.values.collect(r.StepRef, c)
 	}
+	e.collectOutput(c)
 	c.NewJobs = append(c.NewJobs, n)
 	w.holdUnique(c, e)
 	c.useArtifacts(e.job.ID, e.plan.Artifacts)

@@ -71,7 +71,7 @@ var permissions = map[string]permit{
 	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
 	"getMe": everyone, "logout": everyone,
 
-	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers, "getArtifact": everyone, "putArtifact": makers,
+	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getOutput": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers, "getArtifact": everyone, "putArtifact": makers,
 	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
 
 	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,

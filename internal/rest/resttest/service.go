@@ -18,6 +18,7 @@ type Service struct {
 	OnSubmitAll    func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob          func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
 	OnJobPart      func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
+	OnOutput       func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnDefinition   func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnStep         func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
 	OnListJobs     func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
@@ -113,6 +114,10 @@ func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*per
 
 func (s *Service) JobPart(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error) {
 	return s.OnJobPart(ctx, ref, wait, steps)
+}
+
+func (s *Service) Output(ctx context.Context, ref string) (json.RawMessage, error) {
+	return s.OnOutput(ctx, ref)
 }
 
 func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {

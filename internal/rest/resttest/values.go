@@ -34,6 +34,7 @@ func Job() *perdure.JobView {
 		Current: perdure.Unsure, Desired: perdure.Undone, Phase: perdure.Running, Then: &done, Restarts: 1, Unsettled: 2,
 		StartAt: At, StartBy: At, CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
 		Input: json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`), InputBytes: 70_000,
+		Output: json.RawMessage(`{"receipt":"r-1042"}`), OutputBytes: 70_000, OutputError: "no receipt",
 		Definition: Definition(), DefinitionBytes: 80_000,
 		Alerts:  []perdure.AlertView{Alert()},
 		TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", TraceURL: "https://traces.example.com/4bf92f3577b34da6a3ce929d0e0e4736",
@@ -302,6 +303,7 @@ func Full() *Service {
 		},
 		OnJob:        func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
 		OnJobPart:    func(context.Context, string, time.Duration, operate.Steps) (*perdure.JobView, error) { return job() },
+		OnOutput: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"receipt":"r-1042"}`), nil },
 		OnDefinition: func(context.Context, string) (json.RawMessage, error) { return Definition(), nil },
 		OnStep:       func(context.Context, string, string) (*perdure.StepDetail, error) { return Step(), nil },
 		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
