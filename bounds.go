@@ -32,6 +32,7 @@ const (
 	MaxUniqueWithin    = 30 * 24 * time.Hour // for how long a job can be unique
 	MaxLabels          = 64
 	MaxLabelLength     = 256
+	MaxSchemaBytes     = 256 << 10 // an inputSchema or outputSchema
 	MaxExpressionBytes = 2 << 10
 	MaxExpressions     = 200_000  // in one definition: each ${…} and each when
 	MaxSecrets         = 64       // references to secrets in one input

@@ -35,6 +35,8 @@ type builtJob struct {
 	Labels         map[string]string `json:"labels,omitempty"`
 	StartAt        time.Time         `json:"startAt,omitzero"`
 	Input          json.RawMessage   `json:"input,omitempty"`
+	InputSchema    json.RawMessage   `json:"inputSchema,omitempty"`
+	OutputSchema   json.RawMessage   `json:"outputSchema,omitempty"`
 	OnFailure      []Rung            `json:"onFailure,omitempty"`
 	CompleteWithin Duration          `json:"completeWithin,omitempty"`
 	StartIn        Duration          `json:"startIn,omitempty"`
@@ -76,6 +78,8 @@ type builtStep struct {
 	Heartbeat      Duration        `json:"heartbeat,omitempty"`
 	ProgressWithin Duration        `json:"progressWithin,omitempty"`
 	StopWithin     Duration        `json:"stopWithin,omitempty"`
+	InputSchema    json.RawMessage `json:"inputSchema,omitempty"`
+	OutputSchema   json.RawMessage `json:"outputSchema,omitempty"`
 }
 
 type builtPrefers struct {
@@ -176,6 +180,19 @@ func (b *JobBuilder) NotifyReceiver(name string, on ...string) *JobBuilder {
 // when the last step settles, and sees the outputs of all steps.
 func (b *JobBuilder) Output(v any) *JobBuilder { b.job.Output = b.json("output", v); return b }
 
+// Schemas sets the JSON Schemas (2020-12) of the job's input and output: anything that can be encoded as JSON; nil: none.
+func (b *JobBuilder) Schemas(input, output any) *JobBuilder {
+	b.job.InputSchema, b.job.OutputSchema = b.schema("inputSchema", input), b.schema("outputSchema", output)
+	return b
+}
+
+func (b *JobBuilder) schema(what string, v any) json.RawMessage {
+	if v == nil {
+		return nil
+	}
+	return b.json(what, v)
+}
+
 // Chain makes each step come after the one before it.
 func (b *JobBuilder) Chain() *JobBuilder { b.chain = true; return b }
 
@@ -217,6 +234,13 @@ func (s *StepBuilder) Action(name string) *StepBuilder { s.step.Action = name; r
 // After names the steps that come before this one.
 func (s *StepBuilder) After(names ...string) *StepBuilder {
 	s.step.After = append(s.step.After, names...)
+	return s
+}
+
+// Schemas sets the JSON Schemas (2020-12) of the input and the output of the step's do runs: anything that can be encoded as
+// JSON; nil: none.
+func (s *StepBuilder) Schemas(input, output any) *StepBuilder {
+	s.step.InputSchema, s.step.OutputSchema = s.job.schema("inputSchema", input), s.job.schema("outputSchema", output)
 	return s
 }
 

@@ -214,6 +214,7 @@ func appendValues(b []byte, def *kernel.Definition) []byte {
 }
 
 func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
+	b = appendRaw(appendRaw(b, `,"inputSchema":`, def.InputSchema), `,"outputSchema":`, def.OutputSchema)
 	b = appendLadder(b, def.OnFailure)
 	b = appendDuration(b, `,"completeWithin":`, def.CompleteWithin)
 	b = appendDuration(b, `,"startIn":`, def.StartIn)
@@ -263,7 +264,8 @@ func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = appendDuration(b, `,"completeWithin":`, s.CompleteWithin)
 	b = appendRetry(b, s.Retry)
 	b = appendLadder(b, s.OnFailure)
-	return append(appendSignsOfLife(appendPlacement(appendLimits(b, s.Limits), s), s), '}')
+	b = appendSignsOfLife(appendPlacement(appendLimits(b, s.Limits), s), s)
+	return append(appendRaw(appendRaw(b, `,"inputSchema":`, s.InputSchema), `,"outputSchema":`, s.OutputSchema), '}')
 }
 
 func appendLimits(b []byte, uses []kernel.LimitUse) []byte {

@@ -108,6 +108,11 @@ func TestEquivalentDefinitionsHaveOneFingerprint(t *testing.T) {
 // A value that looks like a default, but is none, makes another definition.
 func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	differ := []string{
+		"type: t\ninputSchema: true\nsteps: {a: {agent: x}}",
+		"type: t\ninputSchema: {}\nsteps: {a: {agent: x}}",
+		"type: t\noutput: 1\noutputSchema: {type: integer}\nsteps: {a: {agent: x}}",
+		"type: t\nsteps: {a: {agent: x, inputSchema: {}}}",
+		"type: t\nsteps: {a: {agent: x, outputSchema: {}}}",
 		"type: t\noutput: 1\nsteps: {a: {agent: x}}",
 		"type: t\noutput: '${steps.a.output}'\nsteps: {a: {agent: x}}",
 		"type: t\nunique: {key: k, within: 10m}\nsteps: {a: {agent: x}}",
@@ -280,6 +285,7 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 		case 2:
 			d.StartAt = time.UnixMicro(rapid.Int64Range(0, 7_258_118_399_999_999).Draw(t, "startAt")).UTC()
 		}
+		d.InputSchema = json.RawMessage(rapid.SampledFrom([]string{"", `{"type":"object"}`, `{"$defs":{"n":{"type":"integer"}},"properties":{"a":{"$ref":"#/$defs/n"}}}`}).Draw(t, "inputSchema"))
 		d.Output = json.RawMessage(rapid.SampledFrom([]string{"", `"${job.id}"`, `{"a":"${input.a}","k":["${job.key}",1.0]}`, `"${steps.z0.output}"`}).Draw(t, "output"))
 		switch u := (kernel.UniqueDefinition{Key: rapid.SampledFrom([]string{"k", "k-${input.a}", "${input.big}", "$${x", "\"é"}).Draw(t, "unique key")}); rapid.IntRange(0, 2).Draw(t, "unique") {
 		case 1:
@@ -314,6 +320,7 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 			}
 			s.When = rapid.SampledFrom([]string{"", "input.a > 0", "${input.s == 'x'}"}).Draw(t, "when")
 			if s.Agent != "approval" {
+				s.OutputSchema = json.RawMessage(rapid.SampledFrom([]string{"", "true", `{"maxLength":5,"type":"string"}`}).Draw(t, "outputSchema"))
 				s.With = json.RawMessage(rapid.SampledFrom(append(own, "null")).Draw(t, "with"))
 				s.Action = rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "action")
 				s.Retry = anyRetry(t)

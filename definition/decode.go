@@ -21,6 +21,9 @@ type decoder struct {
 	priority *text.Node
 	startAt  *text.Node
 	output   *text.Node
+	accepts  kernel.ValueSchema
+	returns  kernel.ValueSchema
+	returnsAt int32
 	steps    []stepSource
 	index    map[string]int
 	plan     *kernel.Plan
@@ -36,6 +39,7 @@ type decoder struct {
 	computedUnique  string                // this key
 	expressionCount int                   // expressions so far
 	rest            []byte                // see memo
+	fitsUnknown     bool                  // the known input of a step depends on the job's, and was checked by a schema
 }
 
 // stepSource has the nodes and places of a step.
@@ -47,6 +51,7 @@ type stepSource struct {
 	limits           *text.Node
 	undoAt           int32
 	node             *text.Node
+	accepts, returns kernel.ValueSchema
 }
 
 // place is a name and its place in the text.
@@ -103,6 +108,11 @@ func (d *decoder) job(n *text.Node) {
 			d.def.StartIn = d.duration(v, p)
 		case "startWithin":
 			d.def.StartWithin = d.duration(v, p)
+		case "inputSchema":
+			d.def.InputSchema, d.accepts = d.valueSchema(v, p)
+		case "outputSchema":
+			d.returnsAt = v.At
+			d.def.OutputSchema, d.returns = d.valueSchema(v, p)
 		case "output":
 			if v.Kind != text.Null {
 				d.output = v
@@ -236,6 +246,10 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 			s.ProgressWithin = d.duration(v, p)
 		case "stopWithin":
 			s.StopWithin = d.stopWithin(v, p)
+		case "inputSchema":
+			s.InputSchema, src.accepts = d.valueSchema(v, p)
+		case "outputSchema":
+			s.OutputSchema, src.returns = d.valueSchema(v, p)
 		default:
 			d.unknown(stepFields, "a step", k, p)
 		}

@@ -9,6 +9,9 @@ type field struct {
 	hint    string // of a field that belongs elsewhere: where
 }
 
+// jsonSchema is the schema of a schema, as far as it is checked by editors.
+const jsonSchema = `{"type":["object","boolean"]}`
+
 var jobFields = []field{
 	{name: "$schema", schema: `{"type":"string"}`, doc: "The address of this schema, for editors. It is no part of the job."},
 	{name: "type", schema: `{"$ref":"#/$defs/name","examples":["order"]}`, doc: "The type of the job, by which metrics and lists group jobs."},
@@ -31,9 +34,10 @@ var jobFields = []field{
 	{name: "notify", schema: `{"type":"array","maxItems":4,"items":{"$ref":"#/$defs/notify"}}`, doc: "Receivers of notifications about the job."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
-	{name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", planned: true},
+	{name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"},
 	{name: "output", schema: `true`, doc: "The output of the job, computed when its last step settles. Strings may have ${…}, which see the outputs of all steps."},
-	{name: "inputSchema", planned: true}, {name: "outputSchema", planned: true},
+	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input. A submission whose input does not fit is refused."},
+	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output. An output that does not fit is left out, with an alert."},
 }
 
 var stepFields = []field{
@@ -55,8 +59,8 @@ var stepFields = []field{
 	{name: "heartbeat", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin."},
 	{name: "progressWithin", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "A do run whose progress does not change for so long is stopped, with the code stalled."},
 	{name: "stopWithin", schema: `{"$ref":"#/$defs/duration","examples":["30s"]}`, doc: "The time between SIGTERM and SIGKILL for a program of exec, at most 5m and half of completeWithin. Default: that of the host, 10s, and at most a quarter of completeWithin."},
-	{name: "approval", planned: true}, {name: "join", planned: true},
-	{name: "outputSchema", planned: true},
+	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input of do runs. If it does not fit, no run is dispatched, and the step fails with the code inputInvalid."},
+	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output of do runs. If it does not fit, the run has failed with the code outputInvalid, and is not tried again."},
 }
 
 var undoFields = []field{
@@ -66,7 +70,6 @@ var undoFields = []field{
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration"}`, doc: "The time within which each undo run must end. Default: that of the step."},
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "The retries of undo runs. Default: those of the step."},
 	{name: "sameHost", schema: `{"enum":["prefer","require","any"],"default":"prefer"}`, doc: "Whether the undo runs on the host that has done the step. prefer: that host goes first."},
-	{name: "onFailure", planned: true},
 }
 
 var uniqueFields = []field{

@@ -126,7 +126,7 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 		def  kernel.Definition
 	}{def: *k.shape.Common}
 	def := &allocated.def
-	d.def = def
+	d.def, d.accepts = def, k.shape.Accepts
 	for i := range n.Keys {
 		d.value(n.Keys[i].Name, &n.Kids[i])
 	}
@@ -185,6 +185,9 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 		if known && len(d.evaluated) > 0 || s.Form != kernel.ByAgent {
 			return // the values of built-in agents are checked, too
 		}
+	}
+	if d.fitsUnknown {
+		return // inputs of steps are checked, too
 	}
 	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, unique: d.uniquePieces, uniqueKey: plan.UniqueKey, rest: d.rest})
 }

@@ -49,6 +49,7 @@ func good() []string {
 	}
 	return append(all,
 		"type: t\nsteps: {a: {agent: sleep, with: {for: '${input.a}'}}}\ninput: {a: 5m}\n",
+		"type: t\ninputSchema: {type: object, required: [n], properties: {n: {$ref: '#/$defs/n'}}, $defs: {n: {type: integer, minimum: 1}}}\ninput: {n: 7}\noutput: '${input.n}'\noutputSchema: true\nsteps: {a: {agent: x, inputSchema: {properties: {n: {type: integer}}}, with: {n: '${input.n}'}, outputSchema: {$schema: 'https://json-schema.org/draft/2020-12/schema', type: [string, 'null'], format: date}}}\n",
 		"type: t\noutput: {a: '${steps.a.output.x}', b: '${steps.b.output} ${job.id}', c: [1.0, null]}\nsteps: {a: {agent: x}, b: {agent: y}}\n",
 		"type: t\noutput: null\nsteps: {a: {agent: x}}\n",
 		"type: t\nstartAt: '2199-12-31T23:59:59.999999Z'\nstartWithin: 3650d\nsteps: {a: {agent: x}}\n",

@@ -12,7 +12,7 @@ import (
 // the garbage collector counts.
 func shapeBytes(s *kernel.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
-	n += cap(s.Common.Output)
+	n += cap(s.Common.Output) + schemaBytes(s.Common.InputSchema) + schemaBytes(s.Common.OutputSchema)
 	if t, ok := s.Output.(*expr.Template); ok {
 		n += t.Bytes()
 	}
@@ -31,6 +31,7 @@ func stepBytes(p *kernel.PlanStep) int {
 	d := p.StepDefinition
 	n := int(unsafe.Sizeof(*p)+unsafe.Sizeof(*d)) + len(d.Name) + len(d.Agent) + len(d.Action) + len(d.When) + cap(d.With) +
 		wordSize*(cap(p.After)+cap(p.Before)) + ladderBytes(d.OnFailure) + retryBytes(d.Retry) + requiresBytes(d)
+	n += schemaBytes(d.InputSchema) + schemaBytes(d.OutputSchema)
 	for _, name := range d.After {
 		n += int(unsafe.Sizeof(name)) + len(name)
 	}
@@ -49,6 +50,14 @@ func stepBytes(p *kernel.PlanStep) int {
 		}
 	}
 	return n
+}
+
+// schemaBytes estimates the memory of a schema and of what it was compiled to.
+func schemaBytes(text []byte) int {
+	if len(text) == 0 {
+		return 0
+	}
+	return cap(text) + 2048 + 48*len(text)
 }
 
 const wordSize = int(unsafe.Sizeof(0))

@@ -24,6 +24,9 @@ func (d *decoder) submission() {
 			d.artifacts(n, (*text.Pointer)(nil).Member("input"), d.def.Input, nil)
 		}
 	}
+	if d.accepts != nil && !d.stored {
+		d.checkFit(d.input, (*text.Pointer)(nil).Member("input"), d.def.Input, d.accepts)
+	}
 	job := &d.knownJob
 	*job = kernel.Job{Type: d.def.Type, Labels: d.def.Labels}
 	d.knownScope = kernel.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
@@ -222,12 +225,18 @@ func (d *decoder) expressions() {
 			ps.Limits = d.limitKeys(src.limits, src.pointer.Member("limits"), env)
 		}
 		ps.Form = formOf(s.Agent)
+		ps.Accepts, ps.Returns = src.accepts, src.returns
 		if !d.stored {
+			d.stepSchemas(s, src, ps, do)
 			d.builtin(s, src, do, undo)
 		}
 	}
+	d.plan.Accepts, d.plan.Returns = d.accepts, d.returns
 	if d.output != nil && !d.Full() {
 		d.jobOutput(d.output)
+	}
+	if d.returns != nil && d.output == nil {
+		d.Add((*text.Pointer)(nil).Member("outputSchema"), d.returnsAt, "outputSchema without output").WithHint("output: ${steps.NAME.output}, or an outputSchema of a step")
 	}
 }
 

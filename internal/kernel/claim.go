@@ -244,6 +244,10 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 		}
 		return nil, err
 	}
+	if w.failInput(e, r, d, input) {
+		w.finishEvent(e)
+		return nil, nil
+	}
 	secrets := e.secretsOf(r, d, input)
 	if len(secrets) > 0 && !c.Secrets {
 		w.failSecrets(e, r, c)

@@ -20,6 +20,8 @@ type Definition struct {
 	Labels         map[string]string   `json:"labels,omitempty"`
 	StartAt        time.Time           `json:"startAt,omitzero"` // in UTC, to the microsecond
 	Input          json.RawMessage     `json:"input,omitempty"`
+	InputSchema    json.RawMessage     `json:"inputSchema,omitempty"`
+	OutputSchema   json.RawMessage     `json:"outputSchema,omitempty"`
 	OnFailure      Ladder              `json:"onFailure,omitempty"`
 	CompleteWithin perdure.Duration    `json:"completeWithin,omitempty"`
 	StartIn        perdure.Duration    `json:"startIn,omitempty"`     // since the submission; not together with StartAt
@@ -70,6 +72,8 @@ type StepDefinition struct {
 	Heartbeat      perdure.Duration        `json:"heartbeat,omitempty"`      // the least interval; 0: what the holder promises
 	ProgressWithin perdure.Duration        `json:"progressWithin,omitempty"` // of do runs; 0: no progress is expected
 	StopWithin     perdure.Duration        `json:"stopWithin,omitempty"`     // between TERM and KILL; 0: as the agent has it
+	InputSchema    json.RawMessage         `json:"inputSchema,omitempty"`    // of do runs
+	OutputSchema   json.RawMessage         `json:"outputSchema,omitempty"`   // of do runs
 }
 
 // Preferences are the labels of the hosts that a step prefers.

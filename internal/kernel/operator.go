@@ -228,6 +228,11 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	if err := checkPayload("output", a.Output); err != nil {
 		return err
 	}
+	if s := e.plan.Steps[r.Index].Returns; s != nil && a.Output != nil {
+		if err := misfit("output", r, s.Check(a.Output)); err != nil {
+			return err
+		}
+	}
 	if r.Phase == perdure.Settled && r.Current == *a.As {
 		return w.unneeded()
 	}
@@ -315,6 +320,11 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	}
 	if err := checkPayload("input", a.Input); err != nil {
 		return err
+	}
+	if s := e.plan.Steps[r.Index].Accepts; s != nil && a.Input != nil && r.nextDirection() == perdure.Do {
+		if err := misfit("input", r, s.Check(a.Input)); err != nil {
+			return err
+		}
 	}
 	if a.NewKey && r.nextDirection() == perdure.Undo {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, and an undo keeps its key: use newKey only for a step that is to be done", r.Name)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/json"
+	"errors"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
@@ -23,6 +24,11 @@ func (w *Workset) outputPending(e *entry, r *row) bool {
 		return true
 	}
 	text := ""
+	if err == nil && e.plan.Returns != nil {
+		if found := e.plan.Returns.Check(plain.OrNull(out)); len(found) > 0 {
+			err = errors.New("the output does not fit outputSchema: " + faultText(found))
+		}
+	}
 	if err != nil {
 		out, text = nil, plain.Clip(err.Error(), perdure.MaxReasonBytes)
 	}

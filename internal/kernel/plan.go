@@ -18,6 +18,8 @@ type Shape struct {
 	Steps  []PlanStep
 	Index  map[string]int // step name → index in Steps
 	Output Template       // the compiled output of the job; nil: it has none
+
+	Accepts, Returns ValueSchema // of the job's input and output; nil: none
 	Size   int            // approximate size in memory, in bytes
 
 	Artifacts []ArtifactHash // to which Text refers
@@ -67,6 +69,8 @@ type PlanStep struct {
 	Do     Template
 	Revert Template // the input of the undo; nil: no undo, or the input of the do run
 	Limits Template // renders the limits with their keys; nil: none
+
+	Accepts, Returns ValueSchema // of the input and the output of do runs; nil: none
 	Form   StepForm
 }
 
@@ -112,6 +116,15 @@ type Template interface {
 // SecretText is a string of an input in which the definition refers to secrets, and nothing else is filled in: its place, as
 // a JSON Pointer, and its text. The place is the same in every rendering.
 type SecretText struct{ Pointer, Text string }
+
+// ValueSchema is a compiled JSON Schema. Check returns what of a value does not fit; nothing if all of it does. The work of a
+// check is bounded.
+type ValueSchema interface {
+	Check(value json.RawMessage) []ValueFault
+}
+
+// ValueFault is a place in a value, as a JSON Pointer, and what does not fit there.
+type ValueFault struct{ Pointer, Message string }
 
 // Compiler compiles the text of a shape.
 type Compiler interface {
