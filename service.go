@@ -18,14 +18,15 @@ type Service interface {
 
 // Jobs submits jobs and reads them.
 type Jobs interface {
-	// Submit stores the definition in body (mediaType application/json or application/yaml) before it returns. created
+	// Submit stores the definition in body (mediaType application/json or application/yaml) before it returns. In place of a
+	// definition, body may name a stored one, with values of the job: {"definition": "order@7", "input": …}. created
 	// is false if the same key and body were submitted before.
 	Submit(ctx context.Context, body []byte, mediaType string) (job *JobView, created bool, err error)
 	// SubmitWithKey is Submit with a key for a definition that has none. If the definition has a key, the given one is
 	// ignored.
 	SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (job *JobView, created bool, err error)
 	// SubmitAll submits many jobs, in JSON. Each job has a result of its own, in the same order: a job that is refused
-	// does not affect the others. If there is a base, it is the definition of all of them, and each element of jobs has
+	// does not affect the others. If there is a base, it is the definition of all of them, or the name of a stored one, and each element of jobs has
 	// values that replace the base's: key, priority, labels, startAt, input. If SubmitAll returns an error, the outcome of all of
 	// them is unknown.
 	SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]Submitted, error)

@@ -17,6 +17,7 @@ type JobView struct {
 	ID          JobID             `json:"id"`
 	Key         string            `json:"key,omitempty"`
 	Type        string            `json:"type"`
+	MadeFrom    string            `json:"madeFrom,omitempty"` // the stored definition that the submission named, with its version: order@7
 	Priority    int               `json:"priority"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	States      *StateNames       `json:"states,omitempty"` // the user's names for undone and done

@@ -41,6 +41,7 @@ func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() err
 type batch struct {
 	c      *Compiler
 	budget *kernel.Budget
+	opts   Options
 
 	base   text.Node
 	err    error     // why it cannot be read
@@ -90,7 +91,7 @@ func (b *batch) planMerged(values json.RawMessage) (*kernel.Plan, error) {
 		return nil, refusal(found...)
 	}
 	if b.memo != nil && b.budget.Err() == nil {
-		b.d = decoder{programs: &b.c.programs, budget: b.budget}
+		b.d = decoder{programs: &b.c.programs, opts: b.opts, budget: b.budget}
 		if plan, ok := b.d.planFromMemo(&b.job, b.memo); ok {
 			return plan, nil
 		}
@@ -129,7 +130,7 @@ func (b *batch) planWhole() (*kernel.Plan, error) {
 	if err := new(text.Tally).Add(&doc, 0); err != nil {
 		return nil, refusal(text.TooLarge(0, err))
 	}
-	plan, found, err := b.c.plan(&doc, text.Source{}, Options{}, b.budget)
+	plan, found, err := b.c.plan(&doc, text.Source{}, b.opts, b.budget)
 	if err = cmp.Or(err, refusal(found...)); err != nil {
 		return nil, err
 	}

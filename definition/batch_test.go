@@ -161,8 +161,8 @@ func TestFaultyJobsOfABatchAreRefusedAlone(t *testing.T) {
 
 		{good, strings.Repeat(" ", perdure.MaxDefinitionBytes) + `{}`, "tooLarge", "", "16 MiB"},
 		{good, `{"inptu":{"n":1}}`, "invalid", "/inptu", "did you mean `input`?"},
-		{good, `{"prio":1}`, "invalid", "/prio", "key, priority, labels, input"},
-		{good, `{"type":"t"}`, "invalid", "/type", "key, priority, labels, input"},
+		{good, `{"prio":1}`, "invalid", "/prio", "key, priority, labels, startAt, input"},
+		{good, `{"type":"t"}`, "invalid", "/type", "key, priority, labels, startAt, input"},
 		{good, `{"steps":{}}`, "invalid", "/steps", "in the values of a job"},
 		{good, `{"output":1}`, "invalid", "/output", "unknown field"},
 		{good, `{"a~/b":1}`, "invalid", "/a~0~1b", "unknown field"},

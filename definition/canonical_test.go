@@ -196,7 +196,7 @@ func check(t interface {
 		t.Fatalf("another text:\n%s\n%s", again.Text, p.Text)
 	}
 	d := p.Definition
-	whole, err := again.PlanOf(&kernel.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, Input: d.Input}, nil)
+	whole, err := again.PlanOf(&kernel.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, StartAt: d.StartAt, Input: d.Input}, nil)
 	if err != nil {
 		t.Fatalf("no plan: %v", err)
 	}

@@ -12,21 +12,22 @@ type decoder struct {
 	text.Faults
 	programs *expr.Programs
 	opts     Options
+	template bool // it is stored for later submissions: what depends on the input is not evaluated
 	stored   bool // the text of a store: it was checked before, nothing is evaluated, and its key is no template
 
-	def      *kernel.Definition
-	chain    bool
-	input    *text.Node
-	key      *text.Node
-	priority *text.Node
-	startAt  *text.Node
-	output   *text.Node
-	accepts  kernel.ValueSchema
-	returns  kernel.ValueSchema
+	def       *kernel.Definition
+	chain     bool
+	input     *text.Node
+	key       *text.Node
+	priority  *text.Node
+	startAt   *text.Node
+	output    *text.Node
+	accepts   kernel.ValueSchema
+	returns   kernel.ValueSchema
 	returnsAt int32
-	steps    []stepSource
-	index    map[string]int
-	plan     *kernel.Plan
+	steps     []stepSource
+	index     map[string]int
+	plan      *kernel.Plan
 
 	knownJob        kernel.Job // as far as is known at submission,
 	knownScope      kernel.Scope

@@ -50,7 +50,7 @@ func (d *decoder) expression(n *text.Node, p *text.Pointer, s expr.Span, truth b
 		}
 	}
 	x := c.Expr
-	if !x.Early {
+	if !x.Early || d.template {
 		return c, nil
 	}
 	// What is known at submission is evaluated now, so that its errors are refusals.

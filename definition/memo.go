@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/expr"
@@ -22,9 +23,9 @@ type memo struct {
 	early []evaluatedExpression
 	keys  []expr.Pieces // of limits: each is evaluated and checked for each job
 
-	unique       expr.Pieces // the key of unique, evaluated for each job; nil: it is the same for all
-	uniqueKey    string
-	rest  []byte        // the canonical text after the values, with the steps in the order of their names
+	unique    expr.Pieces // the key of unique, evaluated for each job; nil: it is the same for all
+	uniqueKey string
+	rest      []byte // the canonical text after the values, with the steps in the order of their names
 }
 
 // evaluatedExpression is an expression that depends on the input alone. It is evaluated for each job, because its errors are
@@ -239,6 +240,6 @@ func (c *Compiler) With(p *kernel.Plan, v Values) (*kernel.Plan, error) {
 		}
 	}
 	def := *p.Definition
-	def.Key, def.Priority, def.Labels, def.Input = v.Key, v.Priority, v.Labels, v.Input
+	def.Key, def.Priority, def.Labels, def.StartAt, def.Input = v.Key, v.Priority, v.Labels, time.Time{}, v.Input
 	return c.FromDefinition(&def)
 }

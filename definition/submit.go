@@ -24,7 +24,7 @@ func (d *decoder) submission() {
 			d.artifacts(n, (*text.Pointer)(nil).Member("input"), d.def.Input, nil)
 		}
 	}
-	if d.accepts != nil && !d.stored {
+	if d.accepts != nil && !d.stored && !d.template {
 		d.checkFit(d.input, (*text.Pointer)(nil).Member("input"), d.def.Input, d.accepts)
 	}
 	job := &d.knownJob
@@ -171,7 +171,7 @@ func (d *decoder) known(templates expr.Templates, n *text.Node, p *text.Pointer)
 	if !ok {
 		return *n, true
 	}
-	if !whole.Early() {
+	if !whole.Early() || d.template {
 		return *n, false
 	}
 	raw, err := whole.Fill(&d.evaluator)

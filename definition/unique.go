@@ -1,6 +1,8 @@
 package definition
 
 import (
+	"time"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/definition/internal/text"
@@ -26,7 +28,7 @@ func (d *decoder) unique(n *text.Node, p *text.Pointer) *kernel.UniqueDefinition
 			}
 		case "within":
 			if u.Within = d.duration(v, p); u.Within > perdure.Duration(perdure.MaxUniqueWithin) {
-				d.Add(p, v.At, "%s; at most %s", u.Within, perdure.Duration(perdure.MaxUniqueWithin)).WithHint("a `key` of the job holds as long as the job is kept")
+				d.Add(p, v.At, "%s; at most %d days", u.Within, perdure.MaxUniqueWithin/(24*time.Hour)).WithHint("a `key` of the job holds as long as the job is kept")
 			}
 		case "while":
 			if u.While = v.Text; v.Kind != text.String || v.Text != kernel.WhileUnsettled {

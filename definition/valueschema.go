@@ -59,7 +59,7 @@ func (d *decoder) stepSchemas(s *kernel.StepDefinition, src *stepSource, ps *ker
 		return
 	}
 	for _, pieces := range do {
-		if !pieces.Early() {
+		if !pieces.Early() || d.template {
 			return // known when the step is dispatched
 		}
 		d.fitsUnknown = true

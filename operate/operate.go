@@ -40,6 +40,7 @@ type Service interface {
 	Webhooks
 	Roles
 	Hosts
+	Definitions
 	Access
 }
 

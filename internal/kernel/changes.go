@@ -19,12 +19,12 @@ type Changes struct {
 	Alerts      []Alert // the store assigns ID
 	History     []Entry
 	CloseLanes  []ClosedLane
-	Buckets     []KeyBucket          // each once; their limits are locked
+	Buckets     []KeyBucket // each once; their limits are locked
 	// ReleaseUnique are jobs that are settled: the rows that they hold until then are deleted, before Unique is written. Each
 	// key is in Unique once.
 	ReleaseUnique []perdure.JobID
 	Unique        []UniqueChange
-	Audit       []operate.AuditEntry // the store assigns ID
+	Audit         []operate.AuditEntry // the store assigns ID
 	// ArtifactUses are stored once each; those that the store has are no error.
 	ArtifactUses []ArtifactUse
 	// Notifications are written after everything else. The store assigns Number.

@@ -51,6 +51,8 @@ type Job struct {
 	CreatedAt, UpdatedAt, SettledAt time.Time
 	ReopenedAt                      time.Time // when the job, after it had settled, was last undone or redone; zero: never
 
+	MadeFrom string // the stored definition and version that it was made from, NAME@VERSION; empty: the submission had the definition
+
 	Traceparent string // of the submission, in the form of W3C Trace Context; empty: none, or traces are not exported
 }
 

@@ -445,7 +445,7 @@ const (
 	MaxNotificationBytes  = 20 << 10
 	maxNotificationLabels = 1536
 	maxNotificationText   = 512
-	maxNotificationOutput = 4 << 10
+	maxNotificationOutput = 3 << 10
 )
 
 func alertOfData(a *Alert) *alertData {

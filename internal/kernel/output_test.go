@@ -52,7 +52,7 @@ func TestNotificationHasTheOutput(t *testing.T) {
 	if data := string(jobData(j, "done", nil, fits)); !strings.Contains(data, `"output":`+string(fits)) || strings.Contains(data, "outputBytes") {
 		t.Errorf("an output that fits: %.200s", data)
 	}
-	if data := string(jobData(j, "done", nil, append(fits, ' '))); strings.Contains(data, `"output":`) || !strings.Contains(data, `"outputBytes":4097`) {
+	if data := string(jobData(j, "done", nil, append(fits, ' '))); strings.Contains(data, `"output":`) || !strings.Contains(data, `"outputBytes":3073`) {
 		t.Errorf("a larger output: %.200s", data)
 	}
 	if data := string(jobData(j, "parked", nil, fits)); strings.Contains(data, "output") {

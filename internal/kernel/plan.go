@@ -20,7 +20,7 @@ type Shape struct {
 	Output Template       // the compiled output of the job; nil: it has none
 
 	Accepts, Returns ValueSchema // of the job's input and output; nil: none
-	Size   int            // approximate size in memory, in bytes
+	Size             int         // approximate size in memory, in bytes
 
 	Artifacts []ArtifactHash // to which Text refers
 }
@@ -36,6 +36,7 @@ type Plan struct {
 	UniqueKey  string   // of Definition.Unique, computed; empty: there is none, or the plan is that of a stored job
 
 	Traceparent string // of the submission; see Job.Traceparent
+	MadeFrom    string // the stored definition that the submission named, with its version; see Job.MadeFrom
 }
 
 // PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.InputStoredApart), it is passed as
@@ -71,7 +72,7 @@ type PlanStep struct {
 	Limits Template // renders the limits with their keys; nil: none
 
 	Accepts, Returns ValueSchema // of the input and the output of do runs; nil: none
-	Form   StepForm
+	Form             StepForm
 }
 
 // StepForm distinguishes steps that agents carry out from those that the rules handle themselves.

@@ -30,6 +30,7 @@ type Store interface {
 	LogStore
 	HostReader
 	ArtifactReader
+	DefinitionReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -66,6 +67,7 @@ type Tx interface {
 	AccessTx
 	HeldRoleTx
 	HostTx
+	DefinitionTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
 	// call, or from the commit. After an error nothing of the transaction can be committed.

@@ -71,7 +71,7 @@ type entry struct {
 	steps            rows
 	whole            bool
 	valuesWithoutRow map[int]*values // values that were added before the row of their step
-	replaces         perdure.JobID // see ReplaceUnique
+	replaces         perdure.JobID   // see ReplaceUnique
 	jobOutput        value
 	updateQueued     bool
 	hasBlockedTask   bool // a task of the job waits for rows; later tasks of the job wait behind it

@@ -83,6 +83,8 @@ var permissions = map[string]permit{
 
 	"registerHost": workers, "listHosts": viewers, "getHost": viewers, "drainHost": doers, "readyHost": doers, "deleteHost": doers,
 
+	"listDefinitions": readers, "getStoredDefinition": readers, "putDefinition": doers, "promoteDefinition": doers, "deleteDefinition": doers,
+
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
 	"claim": workers, "report": workers, "heartbeat": workers, "appendLogs": workers,

@@ -625,7 +625,7 @@ func jobView(j *kernel.Job) perdure.JobView {
 	if j.States != nil {
 		v.States = new(*j.States)
 	}
-	v.OutputError = j.OutputError
+	v.OutputError, v.MadeFrom = j.OutputError, j.MadeFrom
 	if j.OutputError != "" {
 		v.Output = plain.OrNull(nil)
 	}

@@ -27,6 +27,8 @@ type data struct {
 	closedLanes      map[kernel.LaneRef]closedLane
 	buckets          map[kernel.LimitKey]kernel.Bucket
 	unique           map[kernel.UniqueKey]kernel.UniqueJob
+	definitions      map[string]kernel.DefinitionHead
+	versions         map[storedKey]kernel.StoredDefinition
 	agents           map[string]perdure.AgentSettings
 	mail             map[kernel.MailID]mail
 	lastMail         int64
@@ -75,6 +77,8 @@ func newData() data {
 		closedLanes:   map[kernel.LaneRef]closedLane{},
 		buckets:       map[kernel.LimitKey]kernel.Bucket{},
 		unique:        map[kernel.UniqueKey]kernel.UniqueJob{},
+		definitions:   map[string]kernel.DefinitionHead{},
+		versions:      map[storedKey]kernel.StoredDefinition{},
 		agents:        map[string]perdure.AgentSettings{},
 		hosts:         map[string]kernel.Host{},
 		artifactUses:  map[kernel.ArtifactUse]bool{},

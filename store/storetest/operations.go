@@ -246,6 +246,55 @@ var operations = []operation{
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
+	{"put a definition", func(d *differential) act {
+		name, hash, now, promote := d.pick("order", "import"), byte(d.rnd.IntN(4)), d.time(), d.chance(30)
+		return inTx(func(tx kernel.Tx) (int, error) {
+			was, err := tx.LockDefinition(name)
+			if err != nil {
+				return 0, err
+			}
+			versions, err := tx.VersionsOf(name)
+			if err != nil {
+				return 0, err
+			}
+			next, added, version, err := kernel.AddVersion(was, versions, kernel.StoredDefinition{Name: name, Hash: [32]byte{hash}, Text: []byte{'{', '}'}, Author: "anna", CreatedAt: now})
+			if err != nil {
+				return 0, err
+			}
+			if promote {
+				next.Current = version
+			}
+			return version, tx.PutDefinition(next, was, added)
+		})
+	}},
+	{"delete a definition", func(d *differential) act {
+		name, version := d.pick("order", "import"), d.rnd.IntN(12)
+		return inTx(func(tx kernel.Tx) (any, error) {
+			head, err := tx.LockDefinition(name)
+			if err != nil || head == nil || head.Current == version {
+				return head, err
+			}
+			return nil, tx.DeleteDefinition(name, version)
+		})
+	}},
+	{"CountDefinitions", func(d *differential) act {
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.CountDefinitions() })
+	}},
+	{"StoredDefinition", func(d *differential) act {
+		name, version := d.pick("order", "import", "none"), d.rnd.IntN(5)
+		return reads(func(s kernel.Store) ([]any, error) {
+			v, head, err := s.StoredDefinition(ctx, name, version)
+			return []any{v, head}, err
+		})
+	}},
+	{"DefinitionVersions", func(d *differential) act {
+		name := d.pick("order", "import")
+		return reads(func(s kernel.Store) ([]kernel.StoredDefinition, error) { return s.DefinitionVersions(ctx, name) })
+	}},
+	{"DefinitionHeads", func(d *differential) act {
+		after, most := d.pick("", "import", "order"), d.max()
+		return reads(func(s kernel.Store) ([]kernel.DefinitionHead, error) { return s.DefinitionHeads(ctx, after, most) })
+	}},
 	{"unique jobs", func(d *differential) act {
 		var c kernel.Changes
 		for _, n := range d.rnd.Perm(4)[:1+d.rnd.IntN(2)] {

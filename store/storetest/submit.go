@@ -115,7 +115,7 @@ func fullJob(n int) *kernel.Job {
 		Labels: map[string]string{"customer": "c-77", "ü": "a\"b\\c", "empty": ""},
 		States: &perdure.StateNames{Undone: "disabled", Done: "active"},
 		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2}, Shape: kernel.ShapeID{0: 3, 15: 0xfe},
-		Input: []byte(`{"b":1.0, "a":"ü"}`), HasOutput: true, OutputError: "no 'x'", Alerted: true,
+		Input: []byte(`{"b":1.0, "a":"ü"}`), HasOutput: true, OutputError: "no 'x'", MadeFrom: "order@7", Alerted: true,
 
 		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, RestartPending: true, Restarts: 3, HasPermit: true,
 		Unsettled: 2, Running: 1, Active: 7,
@@ -166,7 +166,7 @@ func submitEveryField(s *suite) {
 
 	// Fields that are cleared are returned as zero.
 	s.changeJob(2, func(j *kernel.Job) {
-		j.HasOutput, j.OutputError = false, ""
+		j.HasOutput, j.OutputError, j.MadeFrom = false, "", ""
 		j.StartAt, j.StartBy, j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason, j.ReopenedAt, j.Traceparent = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}, "", "", time.Time{}, ""
 	})
 	s.changeStep(ref(2, 0), func(st *kernel.Step) {

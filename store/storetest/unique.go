@@ -69,8 +69,8 @@ func uniqueConflicts(s *suite) {
 	held := uniqueJob(1, "a", time.Hour)
 	s.save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(1, 1)}, Unique: []kernel.UniqueChange{{UniqueJob: held}}})
 	for name, u := range map[string]kernel.UniqueChange{
-		"taken":             {UniqueJob: uniqueJob(2, "a", time.Hour)},
-		"of another job":    {UniqueJob: uniqueJob(2, "a", time.Hour), Replaces: id(7)},
+		"taken":              {UniqueJob: uniqueJob(2, "a", time.Hour)},
+		"of another job":     {UniqueJob: uniqueJob(2, "a", time.Hour), Replaces: id(7)},
 		"released meanwhile": {UniqueJob: uniqueJob(2, "b", time.Hour), Replaces: id(7)},
 	} {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {

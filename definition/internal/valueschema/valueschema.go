@@ -64,9 +64,9 @@ func (f *Fault) Error() string { return strings.TrimPrefix(f.Pointer+": ", ": ")
 
 // Compile compiles a schema. The error is a *Fault.
 func Compile(text []byte) (*Schema, error) {
-	doc, err := decode(text)
-	if err != nil {
-		return nil, err
+	doc, f := decode(text)
+	if f != nil {
+		return nil, f
 	}
 	if err := checkKeywords(doc, ""); err != nil {
 		return nil, err

@@ -96,20 +96,20 @@ func TestFaultsHavePlaces(t *testing.T) {
 
 func TestBadSchemasAreRefused(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"type":"int"}`:                                       "/type",
-		`{"minimum":"1"}`:                                      "/minimum",
-		`{"properties":{"a":{"required":"b"}}}`:                "/properties/a/required",
-		`{"$ref":"#/$defs/none"}`:                              "none",
-		`{"$ref":"https://x.example/a.json"}`:                  "another document",
-		`{"$ref":"other.json"}`:                                "another document",
-		`{"items":{"$ref":"file:///etc/passwd"}}`:              "another document",
-		`{"$dynamicRef":"#a"}`:                                 "$dynamicRef is not supported",
-		`{"$schema":"http://json-schema.org/draft-07/schema#"}`: "draft 2020-12",
+		`{"type":"int"}`:                                         "/type",
+		`{"minimum":"1"}`:                                        "/minimum",
+		`{"properties":{"a":{"required":"b"}}}`:                  "/properties/a/required",
+		`{"$ref":"#/$defs/none"}`:                                "none",
+		`{"$ref":"https://x.example/a.json"}`:                    "another document",
+		`{"$ref":"other.json"}`:                                  "another document",
+		`{"items":{"$ref":"file:///etc/passwd"}}`:                "another document",
+		`{"$dynamicRef":"#a"}`:                                   "$dynamicRef is not supported",
+		`{"$schema":"http://json-schema.org/draft-07/schema#"}`:  "draft 2020-12",
 		`{"properties":{"a":{"$schema":"https://x.example/s"}}}`: "draft 2020-12",
-		`{"pattern":"(?=a)"}`:                                  "pattern",
-		`{"pattern":"(a"}`:                                     "pattern",
-		`{"pattern":"(?:a{100}){101}"}`:                        "at most 10000",
-		`{"maximum":1e401}`:                                    "exponent",
+		`{"pattern":"(?=a)"}`:                                    "pattern",
+		`{"pattern":"(a"}`:                                       "pattern",
+		`{"pattern":"(?:abcdefghi){1000}"}`:                      "at most 10000",
+		`{"maximum":1e401}`:                                      "exponent",
 	} {
 		_, err := Compile([]byte(schema))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -118,12 +118,12 @@ func TestBadSchemasAreRefused(t *testing.T) {
 	}
 	var all []string
 	for i := range 11 {
-		all = append(all, fmt.Sprintf(`"p%d":{"pattern":"(?:a{100}){90}%d"}`, i, i))
+		all = append(all, fmt.Sprintf(`"p%d":{"pattern":"(?:abcdefgh){999}%d"}`, i, i%10))
 	}
 	if _, err := Compile([]byte(`{"properties":{` + strings.Join(all, ",") + `}}`)); err == nil || !strings.Contains(err.Error(), "all patterns") {
 		t.Errorf("many patterns: %v", err)
 	}
-	if _, err := Compile([]byte(`{"pattern":"(?:a{100}){90}"}`)); err != nil {
+	if _, err := Compile([]byte(`{"pattern":"(?:abcdefgh){1000}"}`)); err != nil {
 		t.Errorf("a pattern within the bound: %v", err)
 	}
 }

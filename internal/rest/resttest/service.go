@@ -85,6 +85,12 @@ type Service struct {
 	OnReadyHost    func(ctx context.Context, name, author string) (*operate.HostView, error)
 	OnDeleteHost   func(ctx context.Context, name, author string) error
 
+	OnPutDefinition     func(ctx context.Context, name string, body []byte, mediaType, author string) (*operate.DefinitionView, bool, error)
+	OnGetDefinition     func(ctx context.Context, ref string) (*operate.DefinitionView, error)
+	OnListDefinitions   func(ctx context.Context, limit int, cursor string) (*perdure.Page[operate.DefinitionView], error)
+	OnPromoteDefinition func(ctx context.Context, name string, version int, author string) (*operate.DefinitionView, error)
+	OnDeleteDefinition  func(ctx context.Context, ref, author string) error
+
 	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
 	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
 	OnDeleteToken   func(ctx context.Context, id, author string) error
@@ -404,6 +410,26 @@ func (s *Service) ReadyHost(ctx context.Context, name, author string) (*operate.
 
 func (s *Service) DeleteHost(ctx context.Context, name, author string) error {
 	return s.OnDeleteHost(ctx, name, author)
+}
+
+func (s *Service) PutDefinition(ctx context.Context, name string, body []byte, mediaType, author string) (*operate.DefinitionView, bool, error) {
+	return s.OnPutDefinition(ctx, name, body, mediaType, author)
+}
+
+func (s *Service) GetDefinition(ctx context.Context, ref string) (*operate.DefinitionView, error) {
+	return s.OnGetDefinition(ctx, ref)
+}
+
+func (s *Service) ListDefinitions(ctx context.Context, limit int, cursor string) (*perdure.Page[operate.DefinitionView], error) {
+	return s.OnListDefinitions(ctx, limit, cursor)
+}
+
+func (s *Service) PromoteDefinition(ctx context.Context, name string, version int, author string) (*operate.DefinitionView, error) {
+	return s.OnPromoteDefinition(ctx, name, version, author)
+}
+
+func (s *Service) DeleteDefinition(ctx context.Context, ref, author string) error {
+	return s.OnDeleteDefinition(ctx, ref, author)
 }
 
 func (s *Service) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {

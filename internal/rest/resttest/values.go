@@ -34,7 +34,7 @@ func Job() *perdure.JobView {
 		Current: perdure.Unsure, Desired: perdure.Undone, Phase: perdure.Running, Then: &done, Restarts: 1, Unsettled: 2,
 		StartAt: At, StartBy: At, CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
 		Input: json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`), InputBytes: 70_000,
-		Output: json.RawMessage(`{"receipt":"r-1042"}`), OutputBytes: 70_000, OutputError: "no receipt",
+		Output: json.RawMessage(`{"receipt":"r-1042"}`), OutputBytes: 70_000, OutputError: "no receipt", MadeFrom: "order@7",
 		Definition: Definition(), DefinitionBytes: 80_000,
 		Alerts:  []perdure.AlertView{Alert()},
 		TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", TraceURL: "https://traces.example.com/4bf92f3577b34da6a3ce929d0e0e4736",
@@ -53,6 +53,12 @@ func Job() *perdure.JobView {
 			{Name: "charge", Agent: "payments", Action: "charge", After: []string{"reserve"}, Turn: 1, Key: "k/charge/1"},
 		},
 	}
+}
+
+// Stored is a version of a stored definition.
+func Stored() *operate.DefinitionView {
+	return &operate.DefinitionView{Name: "order", Version: 7, Hash: "9f86d0", Current: 5, Latest: 7, CreatedAt: At, Author: "anna", UpdatedAt: At,
+		Versions: []operate.DefinitionVersion{{Version: 7, Hash: "9f86d0", CreatedAt: At, Author: "anna"}}, Definition: Definition()}
 }
 
 // Definition is the definition of a job.
@@ -272,13 +278,22 @@ func Full() *Service {
 		OnListHosts: func(context.Context, operate.HostQuery) (*perdure.Page[operate.HostView], error) {
 			return &perdure.Page[operate.HostView]{Items: []operate.HostView{*Host()}, NextCursor: "z"}, nil
 		},
-		OnGetHost:       func(context.Context, string) (*operate.HostView, error) { return Host(), nil },
-		OnDrainHost:     func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
-		OnReadyHost:     func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
-		OnDeleteHost:    func(context.Context, string, string) error { return nil },
-		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
-		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
-		OnCreateWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },
+		OnGetHost:    func(context.Context, string) (*operate.HostView, error) { return Host(), nil },
+		OnDrainHost:  func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
+		OnReadyHost:  func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
+		OnDeleteHost: func(context.Context, string, string) error { return nil },
+		OnPutDefinition: func(context.Context, string, []byte, string, string) (*operate.DefinitionView, bool, error) {
+			return Stored(), true, nil
+		},
+		OnGetDefinition: func(context.Context, string) (*operate.DefinitionView, error) { return Stored(), nil },
+		OnListDefinitions: func(context.Context, int, string) (*perdure.Page[operate.DefinitionView], error) {
+			return &perdure.Page[operate.DefinitionView]{Items: []operate.DefinitionView{*Stored()}, NextCursor: "z"}, nil
+		},
+		OnPromoteDefinition: func(context.Context, string, int, string) (*operate.DefinitionView, error) { return Stored(), nil },
+		OnDeleteDefinition:  func(context.Context, string, string) error { return nil },
+		OnListWebhooks:      func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
+		OnGetWebhook:        func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
+		OnCreateWebhook:     func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },
 		OnSetWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, bool, error) {
 			return Webhook(), true, nil
 		},
@@ -301,9 +316,11 @@ func Full() *Service {
 			}
 			return out, nil
 		},
-		OnJob:        func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
-		OnJobPart:    func(context.Context, string, time.Duration, operate.Steps) (*perdure.JobView, error) { return job() },
-		OnOutput: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"receipt":"r-1042"}`), nil },
+		OnJob:     func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnJobPart: func(context.Context, string, time.Duration, operate.Steps) (*perdure.JobView, error) { return job() },
+		OnOutput: func(context.Context, string) (json.RawMessage, error) {
+			return json.RawMessage(`{"receipt":"r-1042"}`), nil
+		},
 		OnDefinition: func(context.Context, string) (json.RawMessage, error) { return Definition(), nil },
 		OnStep:       func(context.Context, string, string) (*perdure.StepDetail, error) { return Step(), nil },
 		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {

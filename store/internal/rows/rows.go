@@ -140,6 +140,7 @@ var Columns = [...]Column{
 	{"start_at", Time, true, false, unsafe.Offsetof(job.StartAt)},
 	{"start_by", Time, true, false, unsafe.Offsetof(job.StartBy)},
 	{"job_has_output", Flag, true, false, unsafe.Offsetof(job.HasOutput)},
+	{"made_from", Text, true, false, unsafe.Offsetof(job.MadeFrom)},
 	{"output_error", Text, true, false, unsafe.Offsetof(job.OutputError)},
 }
 

@@ -6,6 +6,7 @@ ALTER TABLE perdure_step ADD COLUMN start_at INTEGER;
 ALTER TABLE perdure_step ADD COLUMN start_by INTEGER;
 ALTER TABLE perdure_step ADD COLUMN job_has_output INTEGER;
 ALTER TABLE perdure_step ADD COLUMN output_error TEXT;
+ALTER TABLE perdure_step ADD COLUMN made_from TEXT;
 
 DROP VIEW perdure_jobs;
 CREATE VIEW perdure_jobs AS SELECT
@@ -24,7 +25,7 @@ CREATE VIEW perdure_jobs AS SELECT
 	lower(hex(s.hash)) AS hash, d.text AS definition, coalesce(s.input, p.input) AS input, s.job AS job_id,
 	strftime('%Y-%m-%d %H:%M:%S', s.reopened_at / 1000000, 'unixepoch') || printf('.%06d', s.reopened_at % 1000000) AS reopened_at, s.traceparent,
 	strftime('%Y-%m-%d %H:%M:%S', s.start_at / 1000000, 'unixepoch') || printf('.%06d', s.start_at % 1000000) AS start_at,
-	strftime('%Y-%m-%d %H:%M:%S', s.start_by / 1000000, 'unixepoch') || printf('.%06d', s.start_by % 1000000) AS start_by, o.output, s.output_error
+	strftime('%Y-%m-%d %H:%M:%S', s.start_by / 1000000, 'unixepoch') || printf('.%06d', s.start_by % 1000000) AS start_by, o.output, s.output_error, s.made_from
 FROM perdure_step s LEFT JOIN perdure_shape d ON d.id = s.shape LEFT JOIN perdure_payload p ON s.apart AND p.job = s.job AND p.idx = -1
 	LEFT JOIN perdure_payload o ON s.job_has_output AND o.job = s.job AND o.idx = -1
 WHERE s.idx = 0
@@ -34,7 +35,7 @@ UNION ALL SELECT
 	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), NULL,
 	lower(hex(substr(b.hashes, 32 * n.i + 1, 32))), d.text,
 	nullif(CAST(substr(b.inputs, 1 + iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER)),
-		CAST(substr(b.ends, 8 * n.i + 1, 8) AS INTEGER) - iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER))) AS TEXT), ''), substr(b.jobs, 16 * n.i + 1, 16), NULL, NULL, NULL, NULL, NULL, NULL
+		CAST(substr(b.ends, 8 * n.i + 1, 8) AS INTEGER) - iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER))) AS TEXT), ''), substr(b.jobs, 16 * n.i + 1, 16), NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM perdure_bundle b JOIN perdure_place n ON n.i < b.size LEFT JOIN perdure_shape d ON d.id = b.shape
 WHERE n.i >= b.taken;
 
@@ -49,3 +50,22 @@ CREATE TABLE perdure_unique_key (
 ) WITHOUT ROWID;
 CREATE INDEX perdure_unique_key_job ON perdure_unique_key (job) WHERE until IS NULL;
 CREATE INDEX perdure_unique_key_until ON perdure_unique_key (until, type, key) WHERE until IS NOT NULL;
+
+-- Stored definitions: a row for each name, and one for each version. The name means version current; latest is the highest
+-- number that was used.
+CREATE TABLE perdure_definition (
+	name       TEXT PRIMARY KEY,
+	current    INTEGER NOT NULL,
+	latest     INTEGER NOT NULL,
+	updated_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE perdure_definition_version (
+	id         INTEGER PRIMARY KEY,
+	name       TEXT NOT NULL,
+	version    INTEGER NOT NULL,
+	hash       BLOB NOT NULL,
+	author     TEXT NOT NULL,
+	created_at INTEGER NOT NULL,
+	text       TEXT NOT NULL
+);
+CREATE UNIQUE INDEX perdure_definition_version_name ON perdure_definition_version (name, version);
