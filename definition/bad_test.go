@@ -165,7 +165,7 @@ var badYAML = []bad{
 	{"input schema type", "type: t\ninputSchema: {type: §int}\nsteps: {a: {agent: x}}\n", "must be one of"},
 	{"input schema of another document", "type: t\ninputSchema: §{$ref: 'https://x.example/order.json'}\nsteps: {a: {agent: x}}\n", "another document"},
 	{"input schema of a file", "type: t\ninputSchema: §{$ref: 'file:///etc/passwd'}\nsteps: {a: {agent: x}}\n", "another document"},
-	{"input schema pattern", "type: t\ninputSchema: {pattern: §(?=a)b}\nsteps: {a: {agent: x}}\n", "pattern"},
+	{"input schema pattern", "type: t\ninputSchema: {pattern: §(?=a)b}\nsteps: {a: {agent: x}}\n", "regex"},
 	{"input schema draft", "type: t\ninputSchema: {$schema: §'http://json-schema.org/draft-07/schema#'}\nsteps: {a: {agent: x}}\n", "draft 2020-12"},
 	{"input that does not fit", "type: t\ninputSchema: {properties: {n: {type: integer}}}\ninput: {n: §x}\nsteps: {a: {agent: x}}\n", "does not fit inputSchema"},
 	{"input that is missing", "§type: t\ninputSchema: {type: object}\nsteps: {a: {agent: x}}\n", "does not fit inputSchema"},
