@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,10 @@ type Agent struct {
 
 	left atomic.Int64 // commands that go on without this process
 
+	// starting holds a token for each keeper that is being started: two for each processor, because they also wait for the disk. More
+	// would start no sooner, and would keep this machine's other processes from running.
+	starting chan struct{}
+
 	mu   sync.Mutex
 	live map[string]*keeper.Attendant // by the name of the run's directory
 }
@@ -91,7 +96,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.StopWithin <= 0 {
 		cfg.StopWithin = DefaultStopWithin
 	}
-	a := &Agent{Agent: perdure.NewAgent(Name), cfg: cfg, boot: boot, jobs: &slurm.Watcher{Cluster: cfg.Slurm, Log: cfg.Log}, live: map[string]*keeper.Attendant{}}
+	a := &Agent{Agent: perdure.NewAgent(Name), cfg: cfg, boot: boot, jobs: &slurm.Watcher{Cluster: cfg.Slurm, Log: cfg.Log}, starting: make(chan struct{}, 2*runtime.NumCPU()), live: map[string]*keeper.Attendant{}}
 	a.Slots = cfg.Slots
 	a.HandleAny(a.run)
 	return a, nil
@@ -403,6 +408,8 @@ func (p *place) KillRun()                        { keeper.KillRun(p.run) }
 func (p *place) Destroy()                        { keeper.Destroy(p.dir, p.run) }
 
 func (p *place) Start() error {
+	p.a.starting <- struct{}{}
+	defer func() { <-p.a.starting }()
 	crashpoint.Here(crashpoint.ExecStart)
 	if err := keeper.Start(p.dir); err != nil {
 		return &startFailed{err}

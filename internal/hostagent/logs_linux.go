@@ -60,6 +60,29 @@ type shippedStream struct {
 	next  int64 // offset of the next byte to send
 	begun bool  // the node has answered a chunk
 	over  bool  // nothing is sent any more
+	sent  sentState
+}
+
+// sentState is how the files of a stream were when all of it had been sent. As long as they are so, they need not be listed again.
+type sentState struct {
+	dirAt time.Time   // when the directory was changed last; zero: not known
+	last  keeper.Part // the last file
+}
+
+// settleTime is how long ago a directory must have been changed, so that a further change gives it another time.
+const settleTime = time.Second
+
+// holds reports whether nothing has been written since.
+func (s *sentState) holds(dir string) bool {
+	if s.dirAt.IsZero() || time.Since(s.dirAt) < settleTime {
+		return false
+	}
+	now, err := os.Stat(dir)
+	if err != nil || !now.ModTime().Equal(s.dirAt) {
+		return false
+	}
+	file, err := os.Stat(s.last.Path)
+	return err == nil && file.Size() == s.last.Size
 }
 
 var streamNames = [2]string{keeper.Stdout, keeper.Stderr}
@@ -209,6 +232,11 @@ func (s *shipped) chunks(name string, stream *shippedStream, max int) (chunks []
 		chunks = append(chunks, chunk(0))
 	}
 	ended := s.ended.Load() // before the stream is read: otherwise the command could write more, and end, in between
+	if stream.begun && !ended && stream.sent.holds(s.dir) {
+		return nil
+	}
+	stream.sent = sentState{}
+	dir, dirErr := os.Stat(s.dir)
 	kept, err := keeper.ReadStream(s.dir, name)
 	at := stream.next
 	for i := range kept.Parts {
@@ -225,6 +253,9 @@ func (s *shipped) chunks(name string, stream *shippedStream, max int) (chunks []
 			chunks = append(chunks, c)
 			at = c.Offset + int64(len(c.Data))
 		}
+	}
+	if n := len(kept.Parts); len(chunks) == 0 && err == nil && dirErr == nil && n > 0 {
+		stream.sent = sentState{dir.ModTime(), kept.Parts[n-1]}
 	}
 	if !ended || err == nil && at < kept.Size || len(chunks) >= max {
 		return chunks

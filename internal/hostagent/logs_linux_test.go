@@ -277,3 +277,61 @@ func TestMissingEndOfALogIsSkipped(t *testing.T) {
 		t.Errorf("%+v, %d runs left", l, len(u.runs))
 	}
 }
+
+// A stream whose files have not changed is not listed again; what is written later is found.
+func TestUnchangedStreamIsNotListed(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, keeper.Stdout)
+	for _, name := range []string{keeper.Stdout, keeper.Stderr} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &shipped{run: &perdure.Run{Step: "a"}, dir: dir}
+	stream := &s.streams[0]
+	stream.begun = true
+	longAgo := time.Now().Add(-time.Minute)
+	look := func(want string) {
+		t.Helper()
+		if err := os.Chtimes(dir, longAgo, longAgo); err != nil {
+			t.Fatal(err)
+		}
+		longAgo = longAgo.Add(time.Second)
+		text := ""
+		for _, c := range s.chunks(keeper.Stdout, stream, 10) {
+			text += string(c.Data)
+			stream.next = c.Offset + int64(len(c.Data))
+		}
+		if text != want {
+			t.Errorf("%q is found, want %q", text, want)
+		}
+	}
+	holds := func() bool { return stream.sent.holds(dir) }
+	if look(""); !holds() {
+		t.Error("it is listed again")
+	}
+	if err := os.WriteFile(file, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if holds() {
+		t.Error("bytes of the last file are missed")
+	}
+	look("one")
+	if look(""); !holds() {
+		t.Error("it is listed again")
+	}
+	if err := os.WriteFile(file+".00000000000000000003", []byte("two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if holds() {
+		t.Error("a further file is missed")
+	}
+	look("two")
+	stream.sent = sentState{time.Now(), keeper.Part{Path: file, Size: 3}}
+	if err := os.Chtimes(dir, stream.sent.dirAt, stream.sent.dirAt); err != nil {
+		t.Fatal(err)
+	}
+	if holds() {
+		t.Error("a directory that has just been changed may change again at the same time")
+	}
+}
