@@ -131,7 +131,10 @@ func (svc *Service) DeleteDefinition(ctx context.Context, ref, author string) er
 	if err != nil {
 		return err
 	}
-	return Unreachable(svc.Scheduler.DeleteDefinition(ctx, r, author))
+	if err := svc.Scheduler.DeleteDefinition(ctx, r, author); err != nil {
+		return Unreachable(err)
+	}
+	return nil
 }
 
 // named returns the text of the stored definition that a submission names, and its name with the version.
