@@ -156,6 +156,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 	for _, p := range kept {
 		out[p.Index] = p.Output
 	}
+	w.jobOutput(j)
 	for _, s := range steps {
 		if want := w.book.at(j.ID, s.Name).output.json(); string(orNull(out[s.Index])) != want {
 			w.wrong("I8", "%s/%s run %d: %s is kept, and %s was returned", short(j.ID), s.Name, s.Run, out[s.Index], want)

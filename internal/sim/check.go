@@ -95,6 +95,12 @@ func (w *world) stored(n *kernel.NewJob) {
 	}
 	w.checkUnique(n.Job, d.plan)
 	w.book.jobs[n.Job.ID] = &submitted{draft: d, acked: w.book.posted[n.Job.ID] != nil}
+	for _, s := range n.Steps {
+		if s.Run > 0 {
+			w.checkStart(s, short(s.Job)+"/"+s.Name)
+			w.book.started[s.Job] = true
+		}
+	}
 	w.logLine("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 

@@ -26,6 +26,7 @@ const lateAgent = "z"
 type draft struct {
 	plan    *kernel.Plan
 	recipes []recipe
+	output  string // the step whose output is that of the job; empty: the job has none
 }
 
 // drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all features of steps.
@@ -148,6 +149,11 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 		job["notify"] = list
 	}
 	job["steps"] = steps
+	output := ""
+	if r.IntN(4) == 0 {
+		output = stepName(r.IntN(len(after)))
+		job["output"] = "${steps." + output + ".output}"
+	}
 	text, err := json.Marshal(job)
 	if err != nil {
 		return nil, err
@@ -156,7 +162,7 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
-	d := &draft{plan: plans[0]}
+	d := &draft{plan: plans[0], output: output}
 	for i := range d.plan.Steps {
 		d.recipes = append(d.recipes, recipes[d.plan.Steps[i].Name])
 	}

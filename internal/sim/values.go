@@ -511,7 +511,7 @@ func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	for i := range c.Payloads {
 		p := &c.Payloads[i]
 		known := b.jobs[p.Job]
-		if !p.SetOutput || known == nil {
+		if !p.SetOutput || known == nil || p.Index == kernel.OutputIndex {
 			continue
 		}
 		name := known.plan.Steps[p.Index].Name
