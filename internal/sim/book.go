@@ -120,7 +120,7 @@ func (b *book) acknowledged(id perdure.JobID, plan *kernel.Plan) {
 	}
 	if b.jobs[id].plan.Hash != plan.Hash {
 		b.w.answeredByUnique(id, plan)
-		return // the job may be that of a submission which nobody has acknowledged
+		return // the job may be that of a submission that was not acknowledged
 	}
 	b.jobs[id].acked = true
 }

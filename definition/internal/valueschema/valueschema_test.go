@@ -128,7 +128,7 @@ func TestBadSchemasAreRefused(t *testing.T) {
 	}
 }
 
-// A check of any schema and value ends soon, whatever doubles in it.
+// F305: a check of any schema and value ends soon, whatever doubles in it.
 func TestWorkIsBounded(t *testing.T) {
 	doubling := func(apply string) string {
 		var defs []string
