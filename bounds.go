@@ -12,32 +12,39 @@ import (
 
 // These are all bounds of Perdure that a user can meet.
 const (
-	MaxDefinitionBytes = 16 << 20       // one definition, as sent
-	MaxDocuments       = 1000           // definitions in one file
-	MaxDepth           = plain.MaxDepth // nesting of a definition, its inputs and outputs
-	MaxNodes           = 2 << 20        // values in one definition after its aliases are expanded
-	MaxSteps           = 10_000
-	MaxPayloadBytes    = 1 << 20  // one input or one output
-	MaxAnswerBytes     = 16 << 20 // of inputs and outputs in the answer to one claim; one run may always be in it
-	MaxReadBytes       = 32 << 20 // of outputs that one input, or one condition, reads
-	MaxInlineInput     = 2 << 10  // a job's input that is read with its row
-	MaxShownValue      = 64 << 10 // a value in the view of a job: an input, an output, the definition
-	MaxShownValues     = 4 << 20  // all inputs and outputs of steps in the view of a job
-	MaxShownTexts      = 4 << 20  // all error messages, progress and holders of limits in the view of a job
-	MaxClippedText     = 128      // an error's message beyond these
-	MaxNameLength      = 128      // type, step, agent, action, state and alert names
-	MaxKeyLength       = 200
-	MaxLabels          = 64
-	MaxLabelLength     = 256
-	MaxExpressionBytes = 2 << 10
-	MaxExpressions     = 200_000  // in one definition: each ${…} and each when
-	MaxSecrets         = 64       // references to secrets in one input
-	MaxSecretBytes     = 64 << 10 // the value of a secret
-	MaxReasonBytes     = 4 << 10  // an operator's reason, an error's message
-	MaxCodeLength      = 128      // an error's code
-	MaxProgressBytes   = 4 << 10
-	MaxHolderLength    = 200
-	MaxRequestIDLength = 128
+	MaxDefinitionBytes    = 16 << 20       // one definition, as sent
+	MaxDocuments          = 1000           // definitions in one file
+	MaxStoredBytes        = 1 << 20        // a definition that is stored under a name
+	MaxDefinitions        = 1000           // names of stored definitions
+	MaxDefinitionVersions = 1000           // versions of one of them
+	MaxDepth              = plain.MaxDepth // nesting of a definition, its inputs and outputs
+	MaxNodes              = 2 << 20        // values in one definition after its aliases are expanded
+	MaxSteps              = 10_000
+	MaxPayloadBytes       = 1 << 20  // one input or one output
+	MaxAnswerBytes        = 16 << 20 // of inputs and outputs in the answer to one claim; one run may always be in it
+	MaxReadBytes          = 32 << 20 // of outputs that one input, or one condition, reads
+	MaxInlineInput        = 2 << 10  // a job's input that is read with its row
+	MaxShownValue         = 64 << 10 // a value in the view of a job: an input, an output, the definition
+	MaxShownValues        = 4 << 20  // all inputs and outputs of steps in the view of a job
+	MaxShownTexts         = 4 << 20  // all error messages, progress and holders of limits in the view of a job
+	MaxClippedText        = 128      // an error's message beyond these
+	MaxNameLength         = 128      // type, step, agent, action, state and alert names
+	MaxKeyLength          = 200
+	MinStartYear          = 1970 // startAt of a job, in UTC
+	MaxStartYear          = 2199
+	MaxUniqueWithin       = 30 * 24 * time.Hour // for how long a job can be unique
+	MaxLabels             = 64
+	MaxLabelLength        = 256
+	MaxSchemaBytes        = 256 << 10 // an inputSchema or outputSchema
+	MaxExpressionBytes    = 2 << 10
+	MaxExpressions        = 200_000  // in one definition: each ${…} and each when
+	MaxSecrets            = 64       // references to secrets in one input
+	MaxSecretBytes        = 64 << 10 // the value of a secret
+	MaxReasonBytes        = 4 << 10  // an operator's reason, an error's message
+	MaxCodeLength         = 128      // an error's code
+	MaxProgressBytes      = 4 << 10
+	MaxHolderLength       = 200
+	MaxRequestIDLength    = 128
 
 	MaxSecretPointerBytes = 1 << 10 // the place of a secret in its input, as a JSON Pointer
 

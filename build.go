@@ -33,13 +33,26 @@ type builtJob struct {
 	Key            string            `json:"key,omitempty"`
 	Priority       int               `json:"priority,omitempty"`
 	Labels         map[string]string `json:"labels,omitempty"`
+	StartAt        time.Time         `json:"startAt,omitzero"`
 	Input          json.RawMessage   `json:"input,omitempty"`
+	InputSchema    json.RawMessage   `json:"inputSchema,omitempty"`
+	OutputSchema   json.RawMessage   `json:"outputSchema,omitempty"`
 	OnFailure      []Rung            `json:"onFailure,omitempty"`
 	CompleteWithin Duration          `json:"completeWithin,omitempty"`
 	Limits         []StepLimit       `json:"limits,omitempty"`
+	StartIn        Duration          `json:"startIn,omitempty"`
+	StartWithin    Duration          `json:"startWithin,omitempty"`
+	Unique         *builtUnique      `json:"unique,omitempty"`
 	States         *StateNames       `json:"states,omitempty"`
 	Notify         []builtNotify     `json:"notify,omitempty"`
+	Output         json.RawMessage   `json:"output,omitempty"`
 	Steps          builtSteps        `json:"steps"`
+}
+
+type builtUnique struct {
+	Key    string   `json:"key"`
+	Within Duration `json:"within,omitempty"`
+	While  string   `json:"while,omitempty"`
 }
 
 type builtNotify struct {
@@ -66,6 +79,8 @@ type builtStep struct {
 	Heartbeat      Duration        `json:"heartbeat,omitempty"`
 	ProgressWithin Duration        `json:"progressWithin,omitempty"`
 	StopWithin     Duration        `json:"stopWithin,omitempty"`
+	InputSchema    json.RawMessage `json:"inputSchema,omitempty"`
+	OutputSchema   json.RawMessage `json:"outputSchema,omitempty"`
 }
 
 type builtPrefers struct {
@@ -110,9 +125,35 @@ func (b *JobBuilder) Input(v any) *JobBuilder { b.job.Input = b.json("input", v)
 // OnFailure sets the escalation ladder of steps that have none of their own.
 func (b *JobBuilder) OnFailure(rungs ...Rung) *JobBuilder { b.job.OnFailure = rungs; return b }
 
-// CompleteWithin sets the deadline of the whole job, counted from its submission.
+// CompleteWithin sets the deadline of the whole job, counted from its submission or, if it starts later, from its start.
 func (b *JobBuilder) CompleteWithin(d time.Duration) *JobBuilder {
 	b.job.CompleteWithin = Duration(d)
+	return b
+}
+
+// StartAt sets the time at which the job starts: it waits until then.
+func (b *JobBuilder) StartAt(t time.Time) *JobBuilder { b.job.StartAt = t; return b }
+
+// StartIn sets how long after its submission the job starts. It is not used together with StartAt.
+func (b *JobBuilder) StartIn(d time.Duration) *JobBuilder { b.job.StartIn = Duration(d); return b }
+
+// StartWithin sets the time within which a run must be dispatched, counted from when the job may start. Otherwise the
+// job fails as OnFailure says, and is undone without it: for work that is worthless when it is late.
+func (b *JobBuilder) StartWithin(d time.Duration) *JobBuilder {
+	b.job.StartWithin = Duration(d)
+	return b
+}
+
+// UniqueWithin makes further submissions of jobs of this type with the same key the first job, for a time since its
+// submission, up to MaxUniqueWithin. The key may contain ${…} of the input.
+func (b *JobBuilder) UniqueWithin(key string, d time.Duration) *JobBuilder {
+	b.job.Unique = &builtUnique{Key: key, Within: Duration(d)}
+	return b
+}
+
+// UniqueWhileUnsettled is UniqueWithin until the first job is settled.
+func (b *JobBuilder) UniqueWhileUnsettled(key string) *JobBuilder {
+	b.job.Unique = &builtUnique{Key: key, While: "unsettled"}
 	return b
 }
 
@@ -134,6 +175,23 @@ func (b *JobBuilder) NotifyURL(url, secret string, on ...string) *JobBuilder {
 func (b *JobBuilder) NotifyReceiver(name string, on ...string) *JobBuilder {
 	b.job.Notify = append(b.job.Notify, builtNotify{Receiver: name, On: on})
 	return b
+}
+
+// Output sets the output of the job: anything that can be encoded as JSON. Texts in it may contain ${…}, which is computed
+// when the last step settles, and sees the outputs of all steps.
+func (b *JobBuilder) Output(v any) *JobBuilder { b.job.Output = b.json("output", v); return b }
+
+// Schemas sets the JSON Schemas (2020-12) of the job's input and output: anything that can be encoded as JSON; nil: none.
+func (b *JobBuilder) Schemas(input, output any) *JobBuilder {
+	b.job.InputSchema, b.job.OutputSchema = b.schema("inputSchema", input), b.schema("outputSchema", output)
+	return b
+}
+
+func (b *JobBuilder) schema(what string, v any) json.RawMessage {
+	if v == nil {
+		return nil
+	}
+	return b.json(what, v)
 }
 
 // Chain makes each step come after the one before it.
@@ -177,6 +235,13 @@ func (s *StepBuilder) Action(name string) *StepBuilder { s.step.Action = name; r
 // After names the steps that come before this one.
 func (s *StepBuilder) After(names ...string) *StepBuilder {
 	s.step.After = append(s.step.After, names...)
+	return s
+}
+
+// Schemas sets the JSON Schemas (2020-12) of the input and the output of the step's do runs: anything that can be encoded as
+// JSON; nil: none.
+func (s *StepBuilder) Schemas(input, output any) *StepBuilder {
+	s.step.InputSchema, s.step.OutputSchema = s.job.schema("inputSchema", input), s.job.schema("outputSchema", output)
 	return s
 }
 

@@ -24,6 +24,12 @@ labels: {customer: c-77}
 input: {sku: tea-12, amount: 4200}
 onFailure: [{wait: 1h, times: 2}, {alert: duty}, undo]
 completeWithin: 1h
+startIn: 10m
+startWithin: 5m
+inputSchema: {type: object, required: [sku]}
+outputSchema: {type: object}
+output: {receipt: "${steps.charge.output.receipt}"}
+unique: {key: "order-${input.sku}", within: 10m}
 states: {undone: open, done: closed}
 notify: [{webhook: "https://shop.example/orders", on: [parked, done], secret: SHOP_HOOK}, {receiver: audit}]
 flow: chain
@@ -31,12 +37,12 @@ steps:
   reserve: {agent: stock, with: {sku: "${input.sku}"}, undo: {with: {by: "${doKey}"}}, completeWithin: 30s, retry: {attempts: 3, backoff: 1s, notOn: [gone]}}
   charge: {agent: payments, action: pay, with: {amount: 4200}, undo: {}, onFailure: park}
   ship: {agent: carrier, limits: [{name: carrier-api, key: "${input.sku}", amount: 2}, {name: labels}], requires: {cpu: 1.5, memory: 4GiB, gpu: 1, labels: {zone: a, driver: "*"}, grid: local}, prefers: {labels: {cache: warm}}, place: spread, when: "input.amount > 0", with: {note: "$${raw}"}, undo: {agent: other, action: fetch}, onFailure: skip}
-  tell: {agent: mail, onFailure: {restart: 2}}
+  tell: {agent: mail, outputSchema: {type: string}, onFailure: {restart: 2}}
 `
 	job := perdure.Define("order").Key("order-1042").Priority(7).Label("customer", "c-77").
 		Input(map[string]any{"sku": "tea-12", "amount": 4200}).
 		OnFailure(perdure.WaitRung(time.Hour, 2), perdure.AlertRung("duty"), perdure.UndoRung()).
-		CompleteWithin(time.Hour).States("open", "closed").Chain().
+		CompleteWithin(time.Hour).StartIn(10*time.Minute).StartWithin(5*time.Minute).Schemas(map[string]any{"type": "object", "required": []string{"sku"}}, map[string]any{"type": "object"}).Output(map[string]string{"receipt": "${steps.charge.output.receipt}"}).UniqueWithin("order-${input.sku}", 10*time.Minute).States("open", "closed").Chain().
 		NotifyURL("https://shop.example/orders", "SHOP_HOOK", "parked", "done").NotifyReceiver("audit").
 		Step("reserve", "stock").With(map[string]string{"sku": "${input.sku}"}).UndoWith(map[string]string{"by": "${doKey}"}).
 		CompleteWithin(30*time.Second).Retry(perdure.Retry{Attempts: 3, Backoff: perdure.Duration(time.Second), NotOn: []string{"gone"}}).
@@ -47,7 +53,7 @@ steps:
 		Requires(perdure.Requires{Amounts: perdure.Amounts{"cpu": 1500, "memory": 4 << 30, "gpu": 1}, Labels: map[string]string{"zone": "a", "driver": "*"}, Grid: "local"}).
 		Prefers(map[string]string{"cache": "warm"}).Place("spread").When("input.amount > 0").With(map[string]any{"note": perdure.Literal("${raw}")}).
 		UndoBy(perdure.UndoDefinition{Agent: "other", Action: "fetch"}).OnFailure(perdure.SkipRung()).
-		Step("tell", "mail").OnFailure(perdure.RestartRung(2))
+		Step("tell", "mail").Schemas(nil, map[string]any{"type": "string"}).OnFailure(perdure.RestartRung(2))
 	plan, err := definition.FromDefinition(job)
 	if err != nil {
 		t.Fatal(err)

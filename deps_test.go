@@ -51,7 +51,8 @@ var layers = []layer{
 	{pkg: "internal/graph", ours: []string{"internal/columns", "internal/kernel", "operate"}, why: "drawings of definitions; it is pure"},
 	{pkg: "definition/internal/text", ours: []string{"", "internal/jsontext", "internal/plain"}, why: "YAML and JSON into trees with places; it knows no field and no expression"},
 	{pkg: "definition/internal/expr", ours: []string{"", "definition/internal/text", "internal/jsontext", "internal/kernel", "internal/lru", "internal/secret"}, modules: []string{"github.com/expr-lang/expr"}, why: "expressions and templates; it knows no field of a definition"},
-	{pkg: "definition", ours: []string{"", "definition/internal/expr", "definition/internal/text", "internal/kernel", "internal/plain", "internal/secret", "operate"}, why: "from a tree to a plan; the kernel sees its results through kernel.Compiler"},
+	{pkg: "definition/internal/valueschema", ours: []string{"internal/kernel", "internal/plain"}, modules: []string{"github.com/santhosh-tekuri/jsonschema", "golang.org/x/text"}, why: "JSON Schemas of inputs and outputs, whose work is bounded"},
+	{pkg: "definition", ours: []string{"", "definition/internal/expr", "definition/internal/text", "definition/internal/valueschema", "internal/kernel", "internal/plain", "internal/secret", "operate"}, why: "from a tree to a plan; the kernel sees its results through kernel.Compiler"},
 
 	{pkg: "store/internal/rows", ours: []string{"internal/kernel"}, why: "the columns of both SQL stores"},
 	{pkg: "store/internal/bundle", ours: []string{"", "internal/kernel", "store/internal/rows"}, why: "jobs that wait, of which a SQL store keeps many in one row"},

@@ -18,15 +18,16 @@ type Service interface {
 
 // Jobs submits jobs and reads them.
 type Jobs interface {
-	// Submit stores the definition in body (mediaType application/json or application/yaml) before it returns. created
+	// Submit stores the definition in body (mediaType application/json or application/yaml) before it returns. In place of a
+	// definition, body may name a stored one, with values of the job: {"definition": "order@7", "input": …}. created
 	// is false if the same key and body were submitted before.
 	Submit(ctx context.Context, body []byte, mediaType string) (job *JobView, created bool, err error)
 	// SubmitWithKey is Submit with a key for a definition that has none. If the definition has a key, the given one is
 	// ignored.
 	SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (job *JobView, created bool, err error)
 	// SubmitAll submits many jobs, in JSON. Each job has a result of its own, in the same order: a job that is refused
-	// does not affect the others. If there is a base, it is the definition of all of them, and each element of jobs has
-	// values that replace the base's: key, priority, labels, input. If SubmitAll returns an error, the outcome of all of
+	// does not affect the others. If there is a base, it is the definition of all of them, or the name of a stored one, and each element of jobs has
+	// values that replace the base's: key, priority, labels, startAt, input. If SubmitAll returns an error, the outcome of all of
 	// them is unknown.
 	SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]Submitted, error)
 	// Job returns the job when it is settled or parked, or as it is after wait.
@@ -34,6 +35,8 @@ type Jobs interface {
 	// Definition returns the definition of a job in canonical form, without fields that have their default. Submitted
 	// again, it is the same job.
 	Definition(ctx context.Context, ref string) (json.RawMessage, error)
+	// Output returns the output of a job, whatever its size; null if it has none.
+	Output(ctx context.Context, ref string) (json.RawMessage, error)
 	// Step returns one step of a job with its input and output in full, whatever their size.
 	Step(ctx context.Context, ref, step string) (*StepDetail, error)
 	ListJobs(context.Context, JobQuery) (*Page[JobView], error)

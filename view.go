@@ -17,6 +17,7 @@ type JobView struct {
 	ID          JobID             `json:"id"`
 	Key         string            `json:"key,omitempty"`
 	Type        string            `json:"type"`
+	MadeFrom    string            `json:"madeFrom,omitempty"` // the stored definition that the submission named, with its version: order@7
 	Priority    int               `json:"priority"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	States      *StateNames       `json:"states,omitempty"` // the user's names for undone and done
@@ -26,6 +27,8 @@ type JobView struct {
 	Then        *State            `json:"then,omitempty"` // restart: the desired state after the job is undone
 	Restarts    int               `json:"restarts,omitempty"`
 	Unsettled   int               `json:"unsettled"`
+	StartAt     time.Time         `json:"startAt,omitzero"` // the job starts then, unless an operator starts it earlier
+	StartBy     time.Time         `json:"startBy,omitzero"` // a run must be dispatched by then; missing once one was
 	CompleteBy  time.Time         `json:"completeBy,omitzero"`
 	GivenUp     *Mark             `json:"givenUp,omitempty"`
 	SubmittedAt time.Time         `json:"submittedAt"`
@@ -33,6 +36,11 @@ type JobView struct {
 	SettledAt   time.Time         `json:"settledAt,omitzero"`
 	Input       json.RawMessage   `json:"input,omitempty"`
 	InputBytes  int               `json:"inputBytes,omitempty"` // of an input that is left out
+	// Output is computed from the outputs of the steps when a job with an output is done. It is null if that has failed, and
+	// OutputError says why. It is missing in lists. Jobs.Output returns it whatever its size.
+	Output      json.RawMessage `json:"output,omitempty"`
+	OutputBytes int             `json:"outputBytes,omitempty"` // of an output that is left out
+	OutputError string          `json:"outputError,omitempty"`
 	// Definition is in canonical form: submitted again, it is the same job (Jobs.Definition). It is missing in lists, in
 	// answers to submissions, and in events that contain only the steps that changed.
 	Definition      json.RawMessage `json:"definition,omitempty"`
@@ -182,6 +190,7 @@ const (
 	AlertWaiting     AlertKind = "waiting"  // raised by a wait rung; this and the following are closed when the job settles
 	AlertNamed       AlertKind = "alert"
 	AlertOverdue     AlertKind = "overdue"
+	AlertOutput      AlertKind = "output"      // the job is done, and its output could not be computed; closed by an operator, undo or redo
 	AlertRefused     AlertKind = "refused"     // a submission in a caller's transaction was refused; closed by an operator
 	AlertClock       AlertKind = "clock"       // without a job: the database server's clock was set; closed by an operator
 	AlertUndelivered AlertKind = "undelivered" // without a job: notifications of a receiver are dead; closed by an operator

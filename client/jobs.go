@@ -96,6 +96,13 @@ func (c *Client) Definition(ctx context.Context, ref string) (json.RawMessage, e
 	return definition, err
 }
 
+// Output implements perdure.Jobs.
+func (c *Client) Output(ctx context.Context, ref string) (json.RawMessage, error) {
+	var output json.RawMessage
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/output"}, &output)
+	return output, err
+}
+
 // Graph implements operate.Service.
 func (c *Client) Graph(ctx context.Context, ref string) (*operate.Graph, error) {
 	var at struct{ Hash string }

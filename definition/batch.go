@@ -12,7 +12,7 @@ import (
 
 // isJobValue reports whether a field is a value of the one job, which a job of a batch may have for itself.
 func isJobValue(name string) bool {
-	return name == "key" || name == "priority" || name == "labels" || name == "input"
+	return name == "key" || name == "priority" || name == "labels" || name == "startAt" || name == "input"
 }
 
 var valueFields = slices.DeleteFunc(slices.Clone(jobFields), func(f field) bool { return !isJobValue(f.name) })
@@ -41,6 +41,7 @@ func (c *Compiler) ParseAll(base []byte, jobs []json.RawMessage, stop func() err
 type batch struct {
 	c      *Compiler
 	budget *kernel.Budget
+	opts   Options
 
 	base   text.Node
 	err    error     // why it cannot be read
@@ -90,7 +91,7 @@ func (b *batch) planMerged(values json.RawMessage) (*kernel.Plan, error) {
 		return nil, refusal(found...)
 	}
 	if b.memo != nil && b.budget.Err() == nil {
-		b.d = decoder{programs: &b.c.programs, budget: b.budget}
+		b.d = decoder{programs: &b.c.programs, opts: b.opts, budget: b.budget}
 		if plan, ok := b.d.planFromMemo(&b.job, b.memo); ok {
 			return plan, nil
 		}
@@ -129,7 +130,7 @@ func (b *batch) planWhole() (*kernel.Plan, error) {
 	if err := new(text.Tally).Add(&doc, 0); err != nil {
 		return nil, refusal(text.TooLarge(0, err))
 	}
-	plan, found, err := b.c.plan(&doc, text.Source{}, Options{}, b.budget)
+	plan, found, err := b.c.plan(&doc, text.Source{}, b.opts, b.budget)
 	if err = cmp.Or(err, refusal(found...)); err != nil {
 		return nil, err
 	}
@@ -139,12 +140,12 @@ func (b *batch) planWhole() (*kernel.Plan, error) {
 	return plan, nil
 }
 
-// findMemo finds the memo of the base, after a job of it was compiled without a fault. A job whose key or priority is
+// findMemo finds the memo of the base, after a job of it was compiled without a fault. A job whose key, priority or startAt is
 // computed leaves no memo. Then the base is compiled once more without them.
 func (b *batch) findMemo(doc *text.Node) {
 	b.memoSearched = true
 	if commonText(doc) == nil {
-		bare := doc.Only(func(name string) bool { return name != "key" && name != "priority" })
+		bare := doc.Only(func(name string) bool { return name != "key" && name != "priority" && name != "startAt" })
 		_, _, _ = b.c.plan(&bare, text.Source{}, Options{}, b.budget)
 	}
 	b.memo = b.c.memos.of(b.commonText)

@@ -31,6 +31,7 @@ var valuesOf = []struct {
 	{"key", []string{"", `"k-1"`, `"k-${input.a}"`, `"${input.big}"`, `"a/b"`}},
 	{"priority", []string{"", "3", `"${input.a}"`, "10", "null"}},
 	{"labels", []string{"", `{"b":"2","a":"1"}`, "{}", "7"}},
+	{"startAt", []string{"", `"2031-01-01T08:00:00+02:00"`, `"${input.s}"`, `7`}},
 	{"input", []string{"", `{"a":2,"s":"y","big":7,"l":[1.0]}`, `{"a":"x"}`, "null"}},
 }
 
@@ -160,8 +161,8 @@ func TestFaultyJobsOfABatchAreRefusedAlone(t *testing.T) {
 
 		{good, strings.Repeat(" ", perdure.MaxDefinitionBytes) + `{}`, "tooLarge", "", "16 MiB"},
 		{good, `{"inptu":{"n":1}}`, "invalid", "/inptu", "did you mean `input`?"},
-		{good, `{"prio":1}`, "invalid", "/prio", "key, priority, labels, input"},
-		{good, `{"type":"t"}`, "invalid", "/type", "key, priority, labels, input"},
+		{good, `{"prio":1}`, "invalid", "/prio", "key, priority, labels, startAt, input"},
+		{good, `{"type":"t"}`, "invalid", "/type", "key, priority, labels, startAt, input"},
 		{good, `{"steps":{}}`, "invalid", "/steps", "in the values of a job"},
 		{good, `{"output":1}`, "invalid", "/output", "unknown field"},
 		{good, `{"a~/b":1}`, "invalid", "/a~0~1b", "unknown field"},

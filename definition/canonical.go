@@ -19,7 +19,7 @@ func (d *decoder) normalize() {
 		def.Labels = nil
 	}
 	def.OnFailure = plainLadder(def.OnFailure)
-	if isPark(def.OnFailure) {
+	if isPark(def.OnFailure) && def.StartWithin == 0 { // a job that starts too late is undone if it has no ladder
 		def.OnFailure = nil
 	}
 	if s := def.States; s != nil {
@@ -128,7 +128,7 @@ func isPark(l kernel.Ladder) bool { return len(l) == 1 && l[0].Kind == kernel.Ru
 func (d *decoder) finish() *kernel.Plan {
 	plan := d.plan
 	common := *d.def
-	common.Key, common.Priority, common.Labels, common.Input = "", 0, nil, nil
+	common.Key, common.Priority, common.Labels, common.StartAt, common.Input = "", 0, nil, time.Time{}, nil
 	plan.Common = &common
 	room := 256 + 256*len(d.def.Steps)
 	plan.Text = appendDefinition(make([]byte, 0, room), &common, nil)
@@ -136,6 +136,7 @@ func (d *decoder) finish() *kernel.Plan {
 	plan.ID = kernel.ShapeID(sum[:len(plan.ID)])
 	plan.Size = shapeBytes(plan.Shape)
 	plan.Artifacts = kernel.ArtifactsIn(plan.Text)
+	plan.UniqueKey = d.computedUnique
 	if d.stored {
 		return plan // of which the shape alone is wanted
 	}
@@ -162,6 +163,9 @@ func Canonical(p *kernel.Plan) []byte {
 // CanonicalSize returns the length of Canonical for a job of a shape. It does not need the job's input.
 func CanonicalSize(s *kernel.Shape, j *kernel.Job, inputBytes int) int {
 	def := kernel.Definition{Type: j.Type, Key: literal(j.Key), Priority: j.Priority, Labels: j.Labels}
+	if s.Common.StartIn == 0 {
+		def.StartAt = j.StartAt
+	}
 	size := len(appendValues(nil, &def)) + len(s.Text) - len(appendValues(nil, &kernel.Definition{Type: j.Type}))
 	if inputBytes > 0 {
 		size += len(inputField) + inputBytes
@@ -180,7 +184,7 @@ func appendDefinition(b []byte, def *kernel.Definition, order []int) []byte {
 	return appendCommon(appendValues(b, def), def, order)
 }
 
-// appendValues writes the type and the four values of the one job; appendCommon writes the rest.
+// appendValues writes the type and the values of the one job; appendCommon writes the rest.
 func appendValues(b []byte, def *kernel.Definition) []byte {
 	b = append(b, `{"type":`...)
 	b = text.AppendString(b, def.Type)
@@ -204,20 +208,30 @@ func appendValues(b []byte, def *kernel.Definition) []byte {
 		}
 		b = append(b, '}')
 	}
+	if !def.StartAt.IsZero() {
+		b = append(def.StartAt.AppendFormat(append(b, `,"startAt":"`...), time.RFC3339Nano), '"')
+	}
 	return appendRaw(b, inputField, def.Input)
 }
 
 func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
+	b = appendRaw(appendRaw(b, `,"inputSchema":`, def.InputSchema), `,"outputSchema":`, def.OutputSchema)
 	b = appendLadder(b, def.OnFailure)
 	b = appendDuration(b, `,"completeWithin":`, def.CompleteWithin)
 	b = appendLimits(b, def.Limits)
+	b = appendDuration(b, `,"startIn":`, def.StartIn)
+	b = appendDuration(b, `,"startWithin":`, def.StartWithin)
+	if u := def.Unique; u != nil {
+		b = text.AppendString(append(b, `,"unique":{"key":`...), u.Key)
+		b = append(appendText(appendDuration(b, `,"within":`, u.Within), `,"while":`, u.While), '}')
+	}
 	if s := def.States; s != nil {
 		b = append(b, `,"states":`...)
 		fields := len(b)
 		b = appendText(b, `,"undone":`, s.Undone)
 		b = braced(appendText(b, `,"done":`, s.Done), fields)
 	}
-	b = appendNotify(b, def.Notify)
+	b = appendRaw(appendNotify(b, def.Notify), `,"output":`, def.Output)
 	b = append(b, `,"steps":{`...)
 	for i := range def.Steps {
 		if i > 0 {
@@ -252,7 +266,8 @@ func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = appendDuration(b, `,"completeWithin":`, s.CompleteWithin)
 	b = appendRetry(b, s.Retry)
 	b = appendLadder(b, s.OnFailure)
-	return append(appendSignsOfLife(appendPlacement(appendLimits(b, s.Limits), s), s), '}')
+	b = appendSignsOfLife(appendPlacement(appendLimits(b, s.Limits), s), s)
+	return append(appendRaw(appendRaw(b, `,"inputSchema":`, s.InputSchema), `,"outputSchema":`, s.OutputSchema), '}')
 }
 
 func appendLimits(b []byte, uses []kernel.LimitUse) []byte {

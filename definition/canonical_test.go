@@ -69,6 +69,26 @@ var same = [][]string{
 		"type: t\nnotify: [{webhook: http://a, secret: '${secret.A}'}]\nsteps: {a: {agent: x}}",
 	},
 	{
+		"type: t\nstartAt: 2031-01-01T08:00:00Z\nsteps: {a: {agent: x}}",
+		"type: t\nstartAt: 2031-01-01T10:00:00.000000+02:00\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nstartAt: ${input.at}\ninput: {at: '2031-01-01T08:00:00Z'}\nsteps: {a: {agent: x}}",
+		"type: t\nstartAt: 2031-01-01T08:00:00Z\ninput: {at: '2031-01-01T08:00:00Z'}\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nunique: {while: unsettled, key: 'k-${input.n}'}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: 'k-${input.n}', while: unsettled}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nunique: {key: k, within: 60m}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {within: 1h, key: k}\nsteps: {a: {agent: x}}",
+	},
+	{
+		"type: t\nstartIn: 10m\nstartWithin: 1h\nonFailure: undo\nsteps: {a: {agent: x}}",
+		"type: t\nstartIn: 600s\nstartWithin: 60m\nonFailure: [undo]\nsteps: {a: {agent: x}}",
+	},
+	{
 		"type: t\nkey: k-${input.n}\npriority: ${input.n}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
 		"type: t\nkey: k-7\npriority: 7\ninput: {n: 7}\nsteps: {a: {agent: x}}",
 	},
@@ -88,6 +108,22 @@ func TestEquivalentDefinitionsHaveOneFingerprint(t *testing.T) {
 // A value that looks like a default, but is none, makes another definition.
 func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	differ := []string{
+		"type: t\ninputSchema: true\nsteps: {a: {agent: x}}",
+		"type: t\ninputSchema: {}\nsteps: {a: {agent: x}}",
+		"type: t\noutput: 1\noutputSchema: {type: integer}\nsteps: {a: {agent: x}}",
+		"type: t\nsteps: {a: {agent: x, inputSchema: {}}}",
+		"type: t\nsteps: {a: {agent: x, outputSchema: {}}}",
+		"type: t\noutput: 1\nsteps: {a: {agent: x}}",
+		"type: t\noutput: '${steps.a.output}'\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: k, within: 10m}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: k, within: 11m}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: k, while: unsettled}\nsteps: {a: {agent: x}}",
+		"type: t\nunique: {key: l, while: unsettled}\nsteps: {a: {agent: x}}",
+		"type: t\nstartAt: 2031-01-01T08:00:00Z\nsteps: {a: {agent: x}}",
+		"type: t\nstartAt: 2031-01-01T08:00:01Z\nsteps: {a: {agent: x}}",
+		"type: t\nstartIn: 10m\nsteps: {a: {agent: x}}",
+		"type: t\nstartWithin: 10m\nsteps: {a: {agent: x}}",
+		"type: t\nstartWithin: 10m\nonFailure: park\nsteps: {a: {agent: x}}",
 		"type: t\nsteps: {a: {agent: approval}}",
 		"type: t\nsteps: {a: {agent: approval, completeWithin: 5m}}",
 		"type: t\nsteps: {a: {agent: x}}",
@@ -160,7 +196,7 @@ func check(t interface {
 		t.Fatalf("another text:\n%s\n%s", again.Text, p.Text)
 	}
 	d := p.Definition
-	whole, err := again.PlanOf(&kernel.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, Input: d.Input}, nil)
+	whole, err := again.PlanOf(&kernel.Job{Key: d.Key, Priority: d.Priority, Labels: d.Labels, StartAt: d.StartAt, Input: d.Input}, nil)
 	if err != nil {
 		t.Fatalf("no plan: %v", err)
 	}
@@ -219,7 +255,7 @@ func TestCanonicalIsTheSameJob(t *testing.T) {
 			t.Fatalf("another job: %v\n%s", err, Canonical(p))
 		}
 		d := p.Definition
-		j := &kernel.Job{Type: d.Type, Key: d.Key, Priority: d.Priority, Labels: d.Labels}
+		j := &kernel.Job{Type: d.Type, Key: d.Key, Priority: d.Priority, Labels: d.Labels, StartAt: d.StartAt}
 		for _, input := range []json.RawMessage{d.Input, nil} {
 			d.Input = input
 			if size := CanonicalSize(p.Shape, j, len(input)); size != len(Canonical(p)) {
@@ -242,6 +278,23 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 		d.Labels = rapid.MapOfN(name, rapid.StringMatching(`[ -~é]{0,9}`).Filter(func(s string) bool { return !strings.Contains(s, "${") }), 0, 3).Draw(t, "labels")
 		d.OnFailure = anyLadder(t)
 		d.CompleteWithin = anyDuration(t)
+		d.StartWithin = anyDuration(t)
+		switch rapid.IntRange(0, 2).Draw(t, "start") {
+		case 1:
+			d.StartIn = anyDuration(t)
+		case 2:
+			d.StartAt = time.UnixMicro(rapid.Int64Range(0, 7_258_118_399_999_999).Draw(t, "startAt")).UTC()
+		}
+		d.InputSchema = json.RawMessage(rapid.SampledFrom([]string{"", `{"type":"object"}`, `{"$defs":{"n":{"type":"integer"}},"properties":{"a":{"$ref":"#/$defs/n"}}}`}).Draw(t, "inputSchema"))
+		d.Output = json.RawMessage(rapid.SampledFrom([]string{"", `"${job.id}"`, `{"a":"${input.a}","k":["${job.key}",1.0]}`, `"${steps.z0.output}"`}).Draw(t, "output"))
+		switch u := (kernel.UniqueDefinition{Key: rapid.SampledFrom([]string{"k", "k-${input.a}", "${input.big}", "$${x", "\"é"}).Draw(t, "unique key")}); rapid.IntRange(0, 2).Draw(t, "unique") {
+		case 1:
+			u.Within = perdure.Duration(time.Hour)
+			d.Unique = &u
+		case 2:
+			u.While = kernel.WhileUnsettled
+			d.Unique = &u
+		}
 		if rapid.Bool().Draw(t, "states") {
 			d.States = &perdure.StateNames{Undone: rapid.SampledFrom([]string{"", "free", "undone"}).Draw(t, "undone"), Done: rapid.SampledFrom([]string{"", "booked", "done"}).Draw(t, "done")}
 		}
@@ -267,6 +320,7 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 			}
 			s.When = rapid.SampledFrom([]string{"", "input.a > 0", "${input.s == 'x'}"}).Draw(t, "when")
 			if s.Agent != "approval" {
+				s.OutputSchema = json.RawMessage(rapid.SampledFrom([]string{"", "true", `{"maxLength":5,"type":"string"}`}).Draw(t, "outputSchema"))
 				s.With = json.RawMessage(rapid.SampledFrom(append(own, "null")).Draw(t, "with"))
 				s.Action = rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "action")
 				s.Retry = anyRetry(t)

@@ -12,16 +12,22 @@ type decoder struct {
 	text.Faults
 	programs *expr.Programs
 	opts     Options
+	template bool // it is stored for later submissions: what depends on the input is not evaluated
 	stored   bool // the text of a store: it was checked before, nothing is evaluated, and its key is no template
 
-	def      *kernel.Definition
-	chain    bool
-	input    *text.Node
-	key      *text.Node
-	priority *text.Node
-	steps    []stepSource
-	index    map[string]int
-	plan     *kernel.Plan
+	def       *kernel.Definition
+	chain     bool
+	input     *text.Node
+	key       *text.Node
+	priority  *text.Node
+	startAt   *text.Node
+	output    *text.Node
+	accepts   kernel.ValueSchema
+	returns   kernel.ValueSchema
+	returnsAt int32
+	steps     []stepSource
+	index     map[string]int
+	plan      *kernel.Plan
 
 	knownJob        kernel.Job // as far as is known at submission,
 	knownScope      kernel.Scope
@@ -31,8 +37,12 @@ type decoder struct {
 	limitTexts      []expr.Pieces         // the keys of limits of steps that do
 	limitsNode      *text.Node            // the limits of the job
 	jobLimits       []jobLimit            // the same
+	uniqueKey       *text.Node            // of unique; nil: there is none
+	uniquePieces    expr.Pieces           // of this key, if it is computed
+	computedUnique  string                // this key
 	expressionCount int                   // expressions so far
 	rest            []byte                // see memo
+	fitsUnknown     bool                  // the known input of a step depends on the job's, and was checked by a schema
 }
 
 // stepSource has the nodes and places of a step.
@@ -44,6 +54,7 @@ type stepSource struct {
 	limits           *text.Node
 	undoAt           int32
 	node             *text.Node
+	accepts, returns kernel.ValueSchema
 }
 
 // place is a name and its place in the text.
@@ -85,7 +96,7 @@ func (d *decoder) job(n *text.Node) {
 		case "type":
 			seen |= 1
 			d.def.Type = d.name(v, p)
-		case "key", "priority", "labels", "input":
+		case "key", "priority", "labels", "startAt", "input":
 			d.value(k.Name, v)
 		case "flow":
 			if d.string(v, p) && v.Text != "chain" {
@@ -98,6 +109,21 @@ func (d *decoder) job(n *text.Node) {
 			d.def.CompleteWithin = d.duration(v, p)
 		case "limits":
 			d.limitsNode = v
+		case "startIn":
+			d.def.StartIn = d.duration(v, p)
+		case "startWithin":
+			d.def.StartWithin = d.duration(v, p)
+		case "inputSchema":
+			d.def.InputSchema, d.accepts = d.valueSchema(v, p)
+		case "outputSchema":
+			d.returnsAt = v.At
+			d.def.OutputSchema, d.returns = d.valueSchema(v, p)
+		case "output":
+			if v.Kind != text.Null {
+				d.output = v
+			}
+		case "unique":
+			d.def.Unique = d.unique(v, p)
 		case "states":
 			d.def.States = d.states(v, p)
 		case "notify":
@@ -126,6 +152,8 @@ func (d *decoder) value(name string, v *text.Node) {
 		d.priority = v
 	case "labels":
 		d.def.Labels = d.labels(v, (*text.Pointer)(nil).Member(name))
+	case "startAt":
+		d.startAt = v
 	case "input":
 		d.input = v
 	}
@@ -223,6 +251,10 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 			s.ProgressWithin = d.duration(v, p)
 		case "stopWithin":
 			s.StopWithin = d.stopWithin(v, p)
+		case "inputSchema":
+			s.InputSchema, src.accepts = d.valueSchema(v, p)
+		case "outputSchema":
+			s.OutputSchema, src.returns = d.valueSchema(v, p)
 		default:
 			d.unknown(stepFields, "a step", k, p)
 		}

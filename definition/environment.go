@@ -18,6 +18,7 @@ type environment struct {
 	d        *decoder
 	step     int // index of the step; -1: the job itself
 	undo     bool
+	done     bool      // all steps are settled: the output of the job
 	agent    string    // which gets the value as its input; "": none does
 	ancestry *ancestry // nil: the graph has faults, and the order of steps is not checked
 }
@@ -49,7 +50,7 @@ func (d *decoder) expression(n *text.Node, p *text.Pointer, s expr.Span, truth b
 		}
 	}
 	x := c.Expr
-	if !x.Early {
+	if !x.Early || d.template {
 		return c, nil
 	}
 	// What is known at submission is evaluated now, so that its errors are refusals.
@@ -112,7 +113,7 @@ var jobNames = []string{"id", "key", "labels", "type"}
 
 func (s *environment) checkJob(p *expr.Path) *expr.Fault {
 	if len(p.Selectors) == 0 || p.Selectors[0].List {
-		if s.step < 0 {
+		if s.step < 0 && !s.done {
 			return &expr.Fault{Message: "the job's id is not known before it is accepted", Hint: "job.type and job.labels are"}
 		}
 		return nil
@@ -122,7 +123,7 @@ func (s *environment) checkJob(p *expr.Path) *expr.Fault {
 	case !slices.Contains(jobNames, name):
 		return &expr.Fault{Message: "no field " + name + " in job; there are " + strings.Join(jobNames, ", "),
 			Hint: text.DidYouMean(name, jobNames)}
-	case s.step < 0 && (name == "id" || name == "key"):
+	case s.step < 0 && !s.done && (name == "id" || name == "key"):
 		return &expr.Fault{Message: "job." + name + " is not known here: this is evaluated before the job is accepted",
 			Hint: "input, job.type and job.labels are"}
 	}
@@ -130,6 +131,12 @@ func (s *environment) checkJob(p *expr.Path) *expr.Fault {
 }
 
 func (s *environment) checkStep(p *expr.Path) *expr.Fault {
+	if s.done {
+		if _, ok := s.d.index[p.Step]; !ok {
+			return &expr.Fault{Message: "there is no step " + text.Quote(p.Step), Hint: text.Suggest(p.Step, s.d.stepNames())}
+		}
+		return nil
+	}
 	if s.step < 0 {
 		return &expr.Fault{Message: "no step has run when this is evaluated", Hint: "input, job.type and job.labels are known"}
 	}

@@ -9,6 +9,9 @@ type field struct {
 	hint    string // of a field that belongs elsewhere: where
 }
 
+// jsonSchema is the schema of a schema, as far as it is checked by editors.
+const jsonSchema = `{"type":["object","boolean"]}`
+
 var jobFields = []field{
 	{name: "$schema", schema: `{"type":"string"}`, doc: "The address of this schema, for editors. It is no part of the job."},
 	{name: "type", schema: `{"$ref":"#/$defs/name","examples":["order"]}`, doc: "The type of the job, by which metrics and lists group jobs."},
@@ -18,17 +21,23 @@ var jobFields = []field{
 		doc: "0 to 9, 9 first. May be computed from the input."},
 	{name: "labels", schema: `{"type":"object","maxProperties":64,"propertyNames":{"minLength":1,"maxLength":256},"additionalProperties":{"type":"string","maxLength":256},"examples":[{"customer":"c-77"}]}`,
 		doc: "Labels by which jobs are found."},
+	{name: "startAt", schema: `{"anyOf":[{"type":"string","examples":["2031-01-01T08:00:00Z"]},{"$ref":"#/$defs/expression"}]}`,
+		doc: "When the job starts, as in RFC 3339: it waits until then. May be computed from the input."},
 	{name: "input", schema: `true`, doc: "The value of `input` in expressions: any JSON up to 1 MiB."},
 	{name: "flow", schema: `{"const":"chain"}`, doc: "chain: each step comes after the one above it."},
 	{name: "onFailure", schema: `{"$ref":"#/$defs/ladder"}`, doc: "The escalation ladder for steps whose retries are used up. A step may have its own."},
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration","examples":["1h"]}`, doc: "The time within which the job must end."},
 	{name: "limits", schema: `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/limit"}}`, doc: "Limits of which the job holds permits from its first run until it is settled or parked. Keys may be computed from the input."},
+	{name: "startIn", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "How long after its submission the job starts. Not together with startAt."},
+	{name: "startWithin", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "The time within which a run must be dispatched, counted from when the job may start. Otherwise the job fails as onFailure says, and is undone without one."},
+	{name: "unique", schema: `{"$ref":"#/$defs/unique"}`, doc: "Makes further submissions with the same key the first job: within a time since its submission, or while it is unsettled."},
 	{name: "states", schema: `{"$ref":"#/$defs/states"}`, doc: "Names that are shown in place of undone and done."},
 	{name: "notify", schema: `{"type":"array","maxItems":4,"items":{"$ref":"#/$defs/notify"}}`, doc: "Receivers of notifications about the job."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
-	{name: "schedule", planned: true},
-	{name: "inputSchema", planned: true}, {name: "output", planned: true}, {name: "outputSchema", planned: true},
+	{name: "output", schema: `true`, doc: "The output of the job, computed when its last step settles. Strings may have ${…}, which see the outputs of all steps."},
+	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input. A submission whose input does not fit is refused."},
+	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output. An output that does not fit is left out, with an alert."},
 }
 
 var stepFields = []field{
@@ -50,8 +59,8 @@ var stepFields = []field{
 	{name: "heartbeat", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin."},
 	{name: "progressWithin", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "A do run whose progress does not change for so long is stopped, with the code stalled."},
 	{name: "stopWithin", schema: `{"$ref":"#/$defs/duration","examples":["30s"]}`, doc: "The time between SIGTERM and SIGKILL for a program of exec, at most 5m and half of completeWithin. Default: that of the host, 10s, and at most a quarter of completeWithin."},
-	{name: "approval", planned: true}, {name: "join", planned: true},
-	{name: "outputSchema", planned: true},
+	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input of do runs. If it does not fit, no run is dispatched, and the step fails with the code inputInvalid."},
+	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output of do runs. If it does not fit, the run has failed with the code outputInvalid, and is not tried again."},
 }
 
 var undoFields = []field{
@@ -61,7 +70,12 @@ var undoFields = []field{
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration"}`, doc: "The time within which each undo run must end. Default: that of the step."},
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "The retries of undo runs. Default: those of the step."},
 	{name: "sameHost", schema: `{"enum":["prefer","require","any"],"default":"prefer"}`, doc: "Whether the undo runs on the host that has done the step. prefer: that host goes first."},
-	{name: "onFailure", planned: true},
+}
+
+var uniqueFields = []field{
+	{name: "key", schema: `{"type":"string","minLength":1,"examples":["report-${input.customer}"]}`, doc: "The key, which counts for jobs of the same type. May be computed from the input: text, a number, true or false."},
+	{name: "within", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "How long the first job is the answer, at most 30 days. Either within or while is given."},
+	{name: "while", schema: `{"const":"unsettled"}`, doc: "unsettled: the first job is the answer until it is settled."},
 }
 
 var prefersFields = []field{{name: "labels"}}

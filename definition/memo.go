@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/expr"
@@ -13,15 +14,18 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// The jobs of one definition differ only in key, priority, labels and input. What the rest was compiled to is cached, so
-// that only those four values are read and checked again.
+// The jobs of one definition differ only in key, priority, labels, startAt and input. What the rest was compiled to is cached,
+// so that only those values are read and checked again.
 
 // memo is what the common part of a definition was compiled to, without a fault.
 type memo struct {
 	shape *kernel.Shape
 	early []evaluatedExpression
 	keys  []expr.Pieces // of limits of steps: each is evaluated and checked for each job
-	rest  []byte        // the canonical text after the values, with the steps in the order of their names
+
+	unique    expr.Pieces // the key of unique, evaluated for each job; nil: it is the same for all
+	uniqueKey string
+	rest      []byte // the canonical text after the values, with the steps in the order of their names
 
 	limits []jobLimit // of the job
 }
@@ -77,7 +81,7 @@ func (m *memos) keep(text []byte, k *memo) {
 }
 
 // commonText writes what is not a value of the one job, in the order of the text: the key of a memo. It returns nil if that
-// is too large to cache, or if the key or the priority is computed.
+// is too large to cache, or if the key, the priority or startAt is computed.
 func commonText(n *text.Node) []byte {
 	if n.Kind != text.Object || int(n.Bytes)+8*int(n.Size) > maxMemoText {
 		return nil
@@ -86,7 +90,7 @@ func commonText(n *text.Node) []byte {
 	for i := range n.Keys {
 		switch n.Keys[i].Name {
 		case "labels", "input":
-		case "key", "priority":
+		case "key", "priority", "startAt":
 			if n.Kids[i].Kind == text.String && strings.Contains(n.Kids[i].Text, "${") {
 				return nil
 			}
@@ -125,7 +129,7 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 		def  kernel.Definition
 	}{def: *k.shape.Common}
 	def := &allocated.def
-	d.def = def
+	d.def, d.accepts = def, k.shape.Accepts
 	for i := range n.Keys {
 		d.value(n.Keys[i].Name, &n.Kids[i])
 	}
@@ -158,12 +162,22 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 	if err != nil {
 		return nil, false
 	}
+	unique := k.uniqueKey
+	if k.unique != nil {
+		raw, err := k.unique.Fill(&d.evaluator)
+		if err == nil {
+			unique, err = kernel.LimitKeyText(raw)
+		}
+		if err != nil {
+			return nil, false
+		}
+	}
 	if len(def.Labels) == 0 {
 		def.Labels = nil
 	}
 	var room [1024]byte
 	text := append(appendValues(room[:0], def), k.rest...)
-	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text), Needs: needs}
+	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text), Needs: needs, UniqueKey: unique}
 	return &allocated.plan, true
 }
 
@@ -179,7 +193,10 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 			return // the values of built-in agents are checked, too
 		}
 	}
-	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, rest: d.rest, limits: d.jobLimits})
+	if d.fitsUnknown {
+		return // inputs of steps are checked, too
+	}
+	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, unique: d.uniquePieces, uniqueKey: plan.UniqueKey, rest: d.rest, limits: d.jobLimits})
 }
 
 // decoders are empty decoders for With. A decoder is large, and no plan refers to it.
@@ -229,6 +246,6 @@ func (c *Compiler) With(p *kernel.Plan, v Values) (*kernel.Plan, error) {
 		}
 	}
 	def := *p.Definition
-	def.Key, def.Priority, def.Labels, def.Input = v.Key, v.Priority, v.Labels, v.Input
+	def.Key, def.Priority, def.Labels, def.StartAt, def.Input = v.Key, v.Priority, v.Labels, time.Time{}, v.Input
 	return c.FromDefinition(&def)
 }

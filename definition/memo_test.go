@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -32,6 +33,7 @@ func TestCachedDefinitionMakesTheSamePlan(t *testing.T) {
 			t.Fatalf("another plan:\n%s\n%s", Canonical(first), Canonical(second))
 		}
 		other := *def
+		other.StartAt = time.Time{}
 		other.Key, other.Priority, other.Labels = "other", 3, map[string]string{"a": "b"}
 		want, err := FromDefinition(&other)
 		if err != nil {
@@ -59,6 +61,7 @@ func TestKnownShapeReportsFaultsOfEachJob(t *testing.T) {
 		``, `"input":{},`, `"input":{"n":"x"},`, `"key":"a/b","input":{"n":1},`, `"key":"","input":{"n":1},`, `"key":7,"input":{"n":1},`,
 		`"priority":10,"input":{"n":1},`, `"priority":"${input.n}","input":{"n":11},`, `"labels":{"":"x"},"input":{"n":1},`, `"labels":7,"input":{"n":1},`,
 		`"key":"${input.m}","input":{"n":1},`, `"key":"${","input":{"n":1},`, `"wrong":1,"input":{"n":1},`,
+		`"startAt":"soon","input":{"n":1},`, `"startAt":7,"input":{"n":1},`, `"startAt":"${input.n}","input":{"n":1},`, `"startAt":"1969-01-01T00:00:00Z","input":{"n":1},`,
 	} {
 		body := []byte(`{"type":"t",` + values + steps + `}`)
 		_, fresh := Parse(body, JSON, Options{})
@@ -72,6 +75,25 @@ func TestKnownShapeReportsFaultsOfEachJob(t *testing.T) {
 		first, _ := c.Parse([]byte(`{"type":"t","input":{"n":1},`+steps+`}`), JSON, Options{})
 		if _, err := c.With(first[0], v); perdure.CodeOf(err) == "" {
 			t.Errorf("With(%+v): %v", v, err)
+		}
+	}
+}
+
+// The key of a unique job is computed for each job of a known shape.
+func TestKnownShapeComputesTheUniqueKeyOfEachJob(t *testing.T) {
+	c := &Compiler{}
+	body := func(input string) []byte {
+		return []byte(`{"type":"t","unique":{"key":"k-${input.n}","within":"10m"},"input":` + input + `,"steps":{"a":{"agent":"x"}}}`)
+	}
+	for _, n := range []string{`1`, `"x"`, `true`, `1`} {
+		plans, err := c.Parse(body(`{"n":`+n+`}`), JSON, Options{})
+		if want := "k-" + strings.Trim(n, `"`); err != nil || plans[0].UniqueKey != want {
+			t.Errorf("input %s: key %q, want %q; %v", n, plans[0].UniqueKey, want, err)
+		}
+	}
+	for _, n := range []string{`"` + strings.Repeat("x", 255) + `"`, `"\u0007"`} {
+		if _, err := c.Parse(body(`{"n":`+n+`}`), JSON, Options{}); perdure.CodeOf(err) == "" {
+			t.Errorf("input %s is accepted", n)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func Schema() []byte {
 	b.WriteString(objectOf(jobFields, "type", "steps"))
 	b.WriteString(`,"$defs":{`)
 	b.WriteString(definitions)
-	b.WriteString(`,"undo":{` + objectOf(undoFields) + `},"retry":{` + objectOf(retryFields) + `},"limit":{` + objectOf(limitFields, "name") + `},"states":{` + objectOf(stateFields) + `},"notify":{` + objectOf(notifyFields) + `}`)
+	b.WriteString(`,"undo":{` + objectOf(undoFields) + `},"retry":{` + objectOf(retryFields) + `},"limit":{` + objectOf(limitFields, "name") + `},"states":{` + objectOf(stateFields) + `},"unique":{` + objectOf(uniqueFields, "key") + `,"anyOf":[{"required":["within"]},{"required":["while"]}]},"notify":{` + objectOf(notifyFields) + `}`)
 	b.WriteString(`,"step":{` + objectOf(stepFields, "agent") + `,"allOf":[` + agentRules() + `]}`)
 	for _, agent := range slices.Sorted(maps.Keys(builtins)) {
 		b.WriteString(`,"with.` + agent + `":` + withOf(agent))

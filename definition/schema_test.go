@@ -49,6 +49,11 @@ func good() []string {
 	}
 	return append(all,
 		"type: t\nsteps: {a: {agent: sleep, with: {for: '${input.a}'}}}\ninput: {a: 5m}\n",
+		"type: t\ninputSchema: {type: object, required: [n], properties: {n: {$ref: '#/$defs/n'}}, $defs: {n: {type: integer, minimum: 1}}}\ninput: {n: 7}\noutput: '${input.n}'\noutputSchema: true\nsteps: {a: {agent: x, inputSchema: {properties: {n: {type: integer}}}, with: {n: '${input.n}'}, outputSchema: {$schema: 'https://json-schema.org/draft/2020-12/schema', type: [string, 'null'], format: date}}}\n",
+		"type: t\noutput: {a: '${steps.a.output.x}', b: '${steps.b.output} ${job.id}', c: [1.0, null]}\nsteps: {a: {agent: x}, b: {agent: y}}\n",
+		"type: t\noutput: null\nsteps: {a: {agent: x}}\n",
+		"type: t\nstartAt: '2199-12-31T23:59:59.999999Z'\nstartWithin: 3650d\nsteps: {a: {agent: x}}\n",
+		"type: t\nstartAt: 1970-01-01T00:00:00Z\nonFailure: park\nstartWithin: 10m\nsteps: {a: {agent: x}}\n",
 		"type: t\nsteps: {a: {agent: sleep, with: {until: 2031-01-01T08:00:00+02:00}}}\n",
 		"type: t\nsteps: {a: {agent: approval, with: {group: manager, message: Well?}, completeWithin: 24h, onFailure: undo}}\n",
 		"type: t\nsteps: {a: {agent: http, with: {url: 'http://x/${job.id}', query: {a: [1, b], c: null}, headers: {X-A: '${job.key}', Accept: a/b}, body: text, expect: {done: [404, 2xx, '410'], rejected: [4xx]}, followRedirects: 3}}}\n",

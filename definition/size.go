@@ -15,6 +15,13 @@ func shapeBytes(s *kernel.Shape) int {
 	for _, use := range s.Common.Limits {
 		n += int(unsafe.Sizeof(use)) + len(use.Name) + len(use.Key)
 	}
+	n += cap(s.Common.Output) + schemaBytes(s.Common.InputSchema) + schemaBytes(s.Common.OutputSchema)
+	if t, ok := s.Output.(*expr.Template); ok {
+		n += t.Bytes()
+	}
+	if u := s.Common.Unique; u != nil {
+		n += int(unsafe.Sizeof(*u)) + len(u.Key)
+	}
 	for i := range s.Steps {
 		n += stepBytes(&s.Steps[i])
 	}
@@ -27,6 +34,7 @@ func stepBytes(p *kernel.PlanStep) int {
 	d := p.StepDefinition
 	n := int(unsafe.Sizeof(*p)+unsafe.Sizeof(*d)) + len(d.Name) + len(d.Agent) + len(d.Action) + len(d.When) + cap(d.With) +
 		wordSize*(cap(p.After)+cap(p.Before)) + ladderBytes(d.OnFailure) + retryBytes(d.Retry) + requiresBytes(d)
+	n += schemaBytes(d.InputSchema) + schemaBytes(d.OutputSchema)
 	for _, name := range d.After {
 		n += int(unsafe.Sizeof(name)) + len(name)
 	}
@@ -47,6 +55,14 @@ func stepBytes(p *kernel.PlanStep) int {
 	return n
 }
 
+// schemaBytes estimates the memory of a schema and of what it was compiled to.
+func schemaBytes(text []byte) int {
+	if len(text) == 0 {
+		return 0
+	}
+	return cap(text) + 2048 + 48*len(text)
+}
+
 const wordSize = int(unsafe.Sizeof(0))
 
 func ladderBytes(l kernel.Ladder) int { return cap(l) * int(unsafe.Sizeof(kernel.Rung{})) }
@@ -64,5 +80,5 @@ func retryBytes(r *perdure.Retry) int {
 
 // bytes estimates the memory of a memo.
 func (k *memo) bytes() int {
-	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(evaluatedExpression{})) + cap(k.keys)*int(unsafe.Sizeof(expr.Pieces{}))
+	return int(unsafe.Sizeof(*k)) + k.shape.Size + cap(k.rest) + cap(k.early)*int(unsafe.Sizeof(evaluatedExpression{})) + (cap(k.keys)+cap(k.unique))*int(unsafe.Sizeof(expr.Pieces{})) + len(k.uniqueKey)
 }

@@ -3,6 +3,7 @@ package definition
 import (
 	"cmp"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
@@ -24,6 +25,9 @@ func (d *decoder) submission() {
 			d.artifacts(n, (*text.Pointer)(nil).Member("input"), d.def.Input, nil)
 		}
 	}
+	if d.accepts != nil && !d.stored && !d.template {
+		d.checkFit(d.input, (*text.Pointer)(nil).Member("input"), d.def.Input, d.accepts)
+	}
 	job := &d.knownJob
 	*job = kernel.Job{Type: d.def.Type, Labels: d.def.Labels}
 	d.knownScope = kernel.Scope{Job: job, Input: d.def.Input, Budget: d.budget}
@@ -41,6 +45,12 @@ func (d *decoder) submission() {
 	}
 	if d.priority != nil {
 		d.readPriority(d.priority, env)
+	}
+	if d.startAt != nil {
+		d.readStartAt(d.startAt, env)
+	}
+	if d.uniqueKey != nil && !d.stored {
+		d.readUniqueKey(d.uniqueKey, env)
 	}
 	job.Key, job.Priority = d.def.Key, d.def.Priority
 	if d.limitsNode != nil {
@@ -205,13 +215,37 @@ func (d *decoder) checkLimitKey(v, n *text.Node, p *text.Pointer) {
 	}
 }
 
+func (d *decoder) readStartAt(n *text.Node, env *environment) {
+	p := (*text.Pointer)(nil).Member("startAt")
+	v, ok := d.computed(n, p, env)
+	if !ok {
+		return
+	}
+	const hint = "startAt: 2031-01-01T08:00:00Z"
+	if v.Kind != text.String {
+		d.mismatch(&v, p, "a time as in RFC 3339").WithHint(hint)
+		return
+	}
+	at, err := time.Parse(time.RFC3339Nano, v.Text)
+	switch at = at.UTC().Truncate(time.Microsecond); {
+	case err != nil:
+		d.Add(p, n.At, "%s is no time as in RFC 3339", text.Quote(v.Text)).WithHint(hint)
+	case at.Year() < perdure.MinStartYear || at.Year() > perdure.MaxStartYear:
+		d.Add(p, n.At, "a time in the years %d to %d, not %d", perdure.MinStartYear, perdure.MaxStartYear, at.Year()).WithHint(hint)
+	case d.def.StartIn != 0:
+		d.Add(p, n.At, "both startAt and startIn").WithHint("a job starts at one time")
+	default:
+		d.def.StartAt = at
+	}
+}
+
 // known returns the value of n, evaluated if it has expressions. False: the value is not known at submission.
 func (d *decoder) known(templates expr.Templates, n *text.Node, p *text.Pointer) (text.Node, bool) {
 	whole, ok := templates[n]
 	if !ok {
 		return *n, true
 	}
-	if !whole.Early() {
+	if !whole.Early() || d.template {
 		return *n, false
 	}
 	raw, err := whole.Fill(&d.evaluator)
@@ -265,9 +299,31 @@ func (d *decoder) expressions() {
 			ps.Limits = d.limitKeys(src.limits, src.pointer.Member("limits"), env)
 		}
 		ps.Form = formOf(s.Agent)
+		ps.Accepts, ps.Returns = src.accepts, src.returns
 		if !d.stored {
+			d.stepSchemas(s, src, ps, do)
 			d.builtin(s, src, do, undo)
 		}
+	}
+	d.plan.Accepts, d.plan.Returns = d.accepts, d.returns
+	if d.output != nil && !d.Full() {
+		d.jobOutput(d.output)
+	}
+	if d.returns != nil && d.output == nil {
+		d.Add((*text.Pointer)(nil).Member("outputSchema"), d.returnsAt, "outputSchema without output").WithHint("output: ${steps.NAME.output}, or an outputSchema of a step")
+	}
+}
+
+// jobOutput compiles the output of the job, which sees the outputs of all steps.
+func (d *decoder) jobOutput(n *text.Node) {
+	p := (*text.Pointer)(nil).Member("output")
+	t, templates, size := expr.CompileTemplate(n, p, &d.Faults, &environment{d: d, step: -1, done: true})
+	if size > perdure.MaxPayloadBytes {
+		d.AddTooLarge(p, n.At, "with its values filled in, an output of %d bytes or more; at most %d", size, perdure.MaxPayloadBytes)
+	}
+	d.def.Output, d.plan.Output = text.AppendNode(nil, n), t
+	if !d.stored {
+		d.artifacts(n, p, d.def.Output, templates)
 	}
 }
 

@@ -173,7 +173,7 @@ var badInputs = []badInput{
 	{"notify with a URL that is none", "type: t\nnotify: [{webhook: 'ftp://127.0.0.1/hook'}]\nsteps: {a: {agent: x}}"},
 	{"notify of an event that is none", "type: t\nnotify: [{webhook: 'http://127.0.0.1:9000/hook', on: [never]}]\nsteps: {a: {agent: x}}"},
 	{"notify of five receivers", "type: t\nnotify: [{receiver: a}, {receiver: b}, {receiver: c}, {receiver: d}, {receiver: e}]\nsteps: {a: {agent: x}}"},
-	{"schedule, not built yet", oneStep("type: t\nschedule: {cron: '* * * * *'}")},
+	{"schedule, which is no field", oneStep("type: t\nschedule: {cron: '* * * * *'}")},
 	{"duration without a unit", oneStep("type: t\ncompleteWithin: 30")},
 	{"duration of words", oneStep("type: t\ncompleteWithin: 5 minutes")},
 	{"duration of nothing", oneStep("type: t\ncompleteWithin: 0s")},

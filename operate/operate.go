@@ -42,6 +42,7 @@ type Service interface {
 	Signals
 	Hosts
 	Schedules
+	Definitions
 	Access
 }
 

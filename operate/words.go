@@ -12,7 +12,7 @@ func Reasons() []perdure.ReasonKind {
 // AlertKinds returns the kinds of alerts of jobs. Alerts of the whole store have others.
 func AlertKinds() []perdure.AlertKind {
 	return []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertWaiting,
-		perdure.AlertNamed, perdure.AlertOverdue}
+		perdure.AlertNamed, perdure.AlertOverdue, perdure.AlertOutput}
 }
 
 // StoreAlertKinds returns the kinds of alerts that may belong to no job.

@@ -146,6 +146,14 @@ func (a *app) printJob(t *tracker, where string) error {
 	if left := leftOut(v); left != "" {
 		a.printf("  %s\n", a.st.dim(left))
 	}
+	switch {
+	case v.OutputError != "":
+		a.printf("  %s\n", fit("no output: "+plain(v.OutputError), maxCauseShown))
+	case len(v.Output) > 0:
+		a.printf("  %s\n", fit("output "+plain(string(v.Output)), maxCauseShown))
+	case v.OutputBytes > 0:
+		a.printf("  output of %s\n", plural(v.OutputBytes, "byte"))
+	}
 	if v.GivenUp != nil {
 		a.printf("  given up by %s%s\n", plain(v.GivenUp.By), because(v.GivenUp.Reason))
 	}

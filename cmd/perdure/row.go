@@ -130,6 +130,9 @@ func whyText(s *perdure.StepView, now time.Time) string {
 			_, rest, _ := strings.Cut(w.Text, ", ")
 			return plain("again in " + span(w.Until.Sub(now)) + ", " + rest)
 		case perdure.WhyNotYet:
+			if s.StartedAt.IsZero() { // no sleep has begun
+				return "the job starts in " + span(w.Until.Sub(now)) + "; to start it now: resume"
+			}
 			return "sleeps for another " + span(w.Until.Sub(now))
 		}
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -11,12 +13,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 func (a *app) submitCmd() *cobra.Command {
 	var input inputFlags
 	var wait waitFlags
 	var labels []string
+	var stored string
 	cmd := &cobra.Command{
 		Use:   "submit FILE…",
 		Short: "Submit jobs to a node",
@@ -24,27 +28,46 @@ func (a *app) submitCmd() *cobra.Command {
 none is submitted if one is invalid. - is stdin. The same key and definition is the same job; the same
 key with another definition is a conflict (exit 8).
 
+With --definition it submits a job of a stored definition ("perdure definitions"), with the input, key and
+labels of the flags. The node checks them.
+
 With --wait or --timeout it follows the jobs to rest and exits by their state.`,
 		Example: `  perdure submit order.yaml
   JOB=$(perdure submit order.yaml -i sku=tea-12)
   perdure submit order.yaml --label customer=c-77 --label batch=2026-11
+  perdure submit --definition order@7 -i sku=tea-12
   perdure submit order.yaml --wait --timeout 5m`,
-		Args: argsOf(1, -1, "one or more files"),
+		Args: func(cmd *cobra.Command, files []string) error {
+			if stored != "" && len(files) > 0 {
+				return usagef("give either files or --definition")
+			}
+			if stored != "" {
+				return nil
+			}
+			return argsOf(1, -1, "one or more files")(cmd, files)
+		},
 		RunE: func(cmd *cobra.Command, files []string) error {
 			added, err := readLabels("--label", labels)
 			if err != nil {
 				return err
 			}
-			docs, err := a.load(files, input)
-			if err != nil {
-				return err
+			var docs []document
+			var body []byte
+			if stored != "" {
+				docs = []document{{file: stored, nth: 1, of: 1}}
+				body, err = storedSubmission(stored, input, added, a.in)
+			} else if docs, err = a.load(files, input); err == nil {
+				err = addLabels(docs, added)
 			}
-			if err := addLabels(docs, added); err != nil {
+			if err != nil {
 				return err
 			}
 			return a.withActor(cmd, &wait, func(ctx context.Context, t *target) error {
 				jobs, refused := a.submitAll(ctx, docs, func(ctx context.Context, d *document) (*perdure.JobView, string, error) {
-					v, created, err := t.Submit(ctx, definition.Canonical(d.plan), mediaJSON)
+					if stored == "" {
+						body = definition.Canonical(d.plan)
+					}
+					v, created, err := t.Submit(ctx, body, mediaJSON)
 					if created {
 						return v, "submitted", err
 					}
@@ -65,9 +88,34 @@ With --wait or --timeout it follows the jobs to rest and exits by their state.`,
 	input.register(cmd)
 	wait.register(cmd)
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "add the label `NAME=VALUE` to the labels of each definition (repeatable)")
+	cmd.Flags().StringVar(&stored, "definition", "", "submit a job of the stored definition `NAME` or NAME@VERSION, in place of files")
+	restricts(cmd, "definition")
 	_ = cmd.RegisterFlagCompletionFunc("label", a.completeLabel)
+	_ = cmd.RegisterFlagCompletionFunc("definition", a.completeDefinition)
 	cmd.ValidArgsFunction = completeFiles
 	return cmd
+}
+
+// storedSubmission returns the body that submits a job of a stored definition.
+func storedSubmission(name string, input inputFlags, labels map[string]string, stdin io.Reader) ([]byte, error) {
+	if _, err := kernel.ParseDefinitionRef(name); err != nil {
+		return nil, err
+	}
+	set, err := input.read(stdin)
+	if err != nil {
+		return nil, err
+	}
+	body := map[string]any{"definition": name}
+	if len(set) > 0 {
+		body["input"] = set
+	}
+	if len(labels) > 0 {
+		body["labels"] = labels
+	}
+	if input.key != "" {
+		body["key"] = strings.ReplaceAll(input.key, "${", "$${") // it is no expression
+	}
+	return json.Marshal(body)
 }
 
 // readLabels reads labels from the command line.

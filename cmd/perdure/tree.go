@@ -61,6 +61,12 @@ func (t *tracker) clock(now time.Time) string {
 		return "settled " + span(v.SettledAt.Sub(v.SubmittedAt)) + " after submission"
 	}
 	s := "submitted " + span(now.Sub(v.SubmittedAt)) + " ago"
+	if v.StartAt.After(now) && v.Desired == perdure.Done && v.Current == perdure.Undone {
+		return s + ", starts in " + span(v.StartAt.Sub(now))
+	}
+	if !v.StartBy.IsZero() {
+		return s + ", must start in " + span(v.StartBy.Sub(now))
+	}
 	if !v.CompleteBy.IsZero() {
 		s += ", " + span(v.CompleteBy.Sub(now)) + " left"
 	}

@@ -32,6 +32,11 @@ export function Head({ job, steps, live, again }: { job: Job; steps: ReadonlyMap
         <bdi>{job.key ?? job.type}</bdi>
       </h1>
       <State mark={jobMark(job)} pill />
+      {job.startAt && job.phase !== "settled" && Date.parse(job.startAt) > Date.now() && (
+        <span class="muted deadline">
+          starts <Ago at={job.startAt} />
+        </span>
+      )}
       {job.completeBy && job.phase !== "settled" && (
         <span class="muted deadline">
           deadline <Ago at={job.completeBy} />

@@ -90,7 +90,7 @@ export function whyText(step: Step, now: number): string {
     const left = span(Date.parse(why.until) - now);
     const comma = why.text.indexOf(", ");
     if (why.reason === "backoff" && comma >= 0) return `again in ${left}, ${why.text.slice(comma + 2)}`;
-    if (why.reason === "notYet") return `sleeps for another ${left}`;
+    if (why.reason === "notYet") return step.startedAt ? `sleeps for another ${left}` : `the job starts in ${left}`;
   }
   return why.text;
 }
@@ -169,6 +169,7 @@ const alertSigns: Record<string, Mark> = {
   waiting: { sign: "↻", word: "waiting", tone: "warn", detail: "A step has failed often, and is tried again later." },
   alert: { sign: "!", word: "alert", tone: "warn", detail: "The definition asks for an alert after these failures." },
   overdue: { sign: "!", word: "overdue", tone: "bad", detail: "The job's deadline has passed." },
+  output: { sign: "!", word: "output", tone: "warn", detail: "The job is done, and its output could not be computed." },
   refused: { sign: "×", word: "refused", tone: "bad", detail: "A submission in a caller's own transaction was refused." },
   clock: { sign: "!", word: "clock", tone: "bad", detail: "The clock of the database server was set." },
   undelivered: { sign: "■", word: "undelivered", tone: "bad", detail: "Notifications of a receiver are dead: they were not delivered in time." },

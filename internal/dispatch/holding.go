@@ -245,6 +245,9 @@ func (q *Queue) scheduleReview(a *agentQueue) {
 // FirstRuns returns the agent of a job's first step, and how many first steps of the job name this agent. It returns 0
 // runs if the job is not to be held.
 func FirstRuns(p *kernel.Plan) (agent string, runs int) {
+	if d := p.Definition; d.StartIn > 0 || !d.StartAt.IsZero() {
+		return "", 0
+	}
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		if len(s.After) > 0 || s.Form != kernel.ByAgent {

@@ -178,6 +178,27 @@ func (s *Store) StepsOfJobs(ctx context.Context, jobs []perdure.JobID, max int) 
 	return steps, err
 }
 
+func (s *Store) StoredDefinition(ctx context.Context, name string, version int) (d *kernel.StoredDefinition, h *kernel.DefinitionHead, err error) {
+	if err = s.readFault(ctx); err == nil {
+		d, h, err = s.Store.StoredDefinition(ctx, name, version)
+	}
+	return d, h, err
+}
+
+func (s *Store) DefinitionVersions(ctx context.Context, name string) (all []kernel.StoredDefinition, err error) {
+	if err = s.readFault(ctx); err == nil {
+		all, err = s.Store.DefinitionVersions(ctx, name)
+	}
+	return all, err
+}
+
+func (s *Store) DefinitionHeads(ctx context.Context, after string, max int) (all []kernel.DefinitionHead, err error) {
+	if err = s.readFault(ctx); err == nil {
+		all, err = s.Store.DefinitionHeads(ctx, after, max)
+	}
+	return all, err
+}
+
 func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) (b []byte, err error) {
 	if err = s.readFault(ctx); err == nil {
 		b, err = s.Store.Shape(ctx, id)

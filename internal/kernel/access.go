@@ -73,12 +73,13 @@ var AuditActs = []string{
 	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
 	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "holdRole", "releaseRole",
 	"drainHost", "readyHost", "deleteHost", "putSchedule", "deleteSchedule", "pauseSchedule", "resumeSchedule", "triggerSchedule", "backfillSchedule",
+	"putDefinition", "promoteDefinition", "deleteDefinition",
 	"login", "logout", "createToken", "rotateToken", "deleteToken", "deleteSession",
 	ActRaiseFence, ActRefusals,
 
 	// These are recorded only if they are refused because of the caller.
 	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat", "appendLogs", "putArtifact", "getArtifact",
-	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
+	"listJobs", "getJob", "getStep", "getDefinition", "getOutput", "listDefinitions", "getStoredDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
 	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
 	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listRoles", "registerHost", "listHosts", "getHost", "listSchedules", "getSchedule", "nextTimes", "listFirings", "listTokens", "listSessions", "getAudit", "getMe",
 }

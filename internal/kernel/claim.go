@@ -244,6 +244,10 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 		}
 		return nil, err
 	}
+	if w.failInput(e, r, d, input) {
+		w.finishEvent(e)
+		return nil, nil
+	}
 	secrets := e.secretsOf(r, d, input)
 	if len(secrets) > 0 && !c.Secrets {
 		w.failSecrets(e, r, c)
@@ -312,7 +316,7 @@ func (w *Workset) take(limits *Admission, n Need) {
 }
 
 func (w *Workset) pastDeadline(j *Job) bool {
-	return j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !w.now.Before(j.CompleteBy)
+	return j.startsTooLate(w.now) || j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !w.now.Before(j.CompleteBy)
 }
 
 // dispatch gives the step a new run number and locks it for its holder.
@@ -341,7 +345,7 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
 	r.LockedUntil = r.lockEnd(w.now, ps)
 	w.setPhase(e, r, perdure.Running, lockedUntil)
-	e.job.Current = perdure.Unsure
+	e.job.Current, e.job.StartBy = perdure.Unsure, time.Time{}
 }
 
 // deadlineOf returns the deadline of a run that begins now.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
@@ -17,14 +18,32 @@ type Definition struct {
 	Key            string              `json:"key,omitempty"`
 	Priority       int                 `json:"priority,omitempty"`
 	Labels         map[string]string   `json:"labels,omitempty"`
+	StartAt        time.Time           `json:"startAt,omitzero"` // in UTC, to the microsecond
 	Input          json.RawMessage     `json:"input,omitempty"`
+	InputSchema    json.RawMessage     `json:"inputSchema,omitempty"`
+	OutputSchema   json.RawMessage     `json:"outputSchema,omitempty"`
 	OnFailure      Ladder              `json:"onFailure,omitempty"`
 	CompleteWithin perdure.Duration    `json:"completeWithin,omitempty"`
 	Limits         []LimitUse          `json:"limits,omitempty"`
+	StartIn        perdure.Duration    `json:"startIn,omitempty"`     // since the submission; not together with StartAt
+	StartWithin    perdure.Duration    `json:"startWithin,omitempty"` // since the job may start; 0: it may start at any time
+	Unique         *UniqueDefinition   `json:"unique,omitempty"`
 	States         *perdure.StateNames `json:"states,omitempty"`
 	Notify         []NotifyDefinition  `json:"notify,omitempty"`
+	Output         json.RawMessage     `json:"output,omitempty"` // a template: strings may hold ${…}
 	Steps          StepDefinitions     `json:"steps"`
 }
+
+// UniqueDefinition makes further submissions with the same key the first job: within a time since its submission, or while
+// it is unsettled.
+type UniqueDefinition struct {
+	Key    string           `json:"key"` // may hold ${…} of the input
+	Within perdure.Duration `json:"within,omitempty"`
+	While  string           `json:"while,omitempty"` // WhileUnsettled; empty: Within is given
+}
+
+// WhileUnsettled is the only value of UniqueDefinition.While.
+const WhileUnsettled = "unsettled"
 
 // Define implements perdure.Definable.
 func (d *Definition) Define() (json.RawMessage, error) {
@@ -54,6 +73,8 @@ type StepDefinition struct {
 	Heartbeat      perdure.Duration        `json:"heartbeat,omitempty"`      // the least interval; 0: what the holder promises
 	ProgressWithin perdure.Duration        `json:"progressWithin,omitempty"` // of do runs; 0: no progress is expected
 	StopWithin     perdure.Duration        `json:"stopWithin,omitempty"`     // between TERM and KILL; 0: as the agent has it
+	InputSchema    json.RawMessage         `json:"inputSchema,omitempty"`    // of do runs
+	OutputSchema   json.RawMessage         `json:"outputSchema,omitempty"`   // of do runs
 }
 
 // Preferences are the labels of the hosts that a step prefers.

@@ -102,14 +102,20 @@ func stalledText(ps *PlanStep) string {
 }
 
 // ExpireJob acts on a job whose deadline has passed, once. A job that is being done is undone or parked, as its policy
-// says. A job that is being undone goes on, and an alert is raised. ExpireJob returns false if there is nothing to do.
+// says. A job that is being undone goes on, and an alert is raised. If no run was dispatched within startWithin, see
+// failLateStart. ExpireJob returns false if there is nothing to do.
 func (w *Workset) ExpireJob(id perdure.JobID) bool {
 	e := w.entry(id)
 	j := e.job
+	if j.startsTooLate(w.now) && !j.AtRest() {
+		w.failLateStart(e)
+		w.finishEvent(e)
+		return true
+	}
 	if j.Overdue || j.AtRest() || j.CompleteBy.IsZero() || w.now.Before(j.CompleteBy) {
 		return false
 	}
-	j.Overdue, e.dirty = true, true
+	j.Overdue, j.StartBy, e.dirty = true, time.Time{}, true
 	undoes := ladderHas(e.plan.Definition.OnFailure, RungUndo)
 	w.addHistory(e, "", 0, "overdue", policyAuthor, "completeWithin "+e.plan.Definition.CompleteWithin.String()+" has passed")
 	switch {
@@ -129,12 +135,16 @@ func (w *Workset) ExpireJob(id perdure.JobID) bool {
 	return true
 }
 
-// parkActive parks all steps that would move on without an operator. The job's alert gives the reason.
-func (w *Workset) parkActive(e *entry) {
+// parkActive parks all steps that would move on without an operator. The job's alert gives the reason. f is the failure of
+// these steps; without a code they have none.
+func (w *Workset) parkActive(e *entry, f failure) {
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
 		if !r.active() {
 			continue
+		}
+		if f.code != "" {
+			w.setError(r, f)
 		}
 		if form := e.plan.Steps[i].Form; (form == ByApproval || form == BySignal) && !r.StartedAt.IsZero() { // when it is resumed, it waits again
 			r.StartedAt = time.Time{}

@@ -119,7 +119,7 @@ func isParkedOrWaitsForRetry(x *explored, i int) bool {
 	return isParked(x, i) || s.Phase == perdure.Waiting && x.now.Before(s.AvailableAt) && !sleepsOrAsks && !held
 }
 func isReady(x *explored, i int) bool {
-	return x.steps[i].Phase == perdure.Ready && !(x.job.Desired == perdure.Done && !x.job.CompleteBy.IsZero() && !x.now.Before(x.job.CompleteBy))
+	return x.steps[i].Phase == perdure.Ready && !x.job.startsTooLate(x.now) && !(x.job.Desired == perdure.Done && !x.job.CompleteBy.IsZero() && !x.now.Before(x.job.CompleteBy))
 }
 func isInFlight(x *explored, i int) bool {
 	return isRunning(x, i) && x.now.Before(x.steps[i].LockedUntil)
@@ -134,8 +134,8 @@ func isDue(x *explored, i int) bool {
 	return s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && !s.AvailableAt.After(x.now)
 }
 func isOverdue(x *explored, _ int) bool {
-	j := x.job
-	return !j.AtRest() && !j.Overdue && !j.CompleteBy.IsZero() && !j.CompleteBy.After(x.now)
+	at := x.job.OverdueAt()
+	return !x.job.AtRest() && !at.IsZero() && !at.After(x.now)
 }
 
 func (x *explored) checkChanges(ok bool, c *Changes) bool {
@@ -412,6 +412,10 @@ var smallWorlds = []smallWorld{
 	{"onFailure undo; within 30s; a undo; b after a undo", "undo,redo,resume", 20_000},
 	{"within 30s; a undo attempts 2; s after a sleep; p after s approval lasts", "undo,redo,resume,resume step,settle as done,skip", 40_000},
 	{"onFailure restart:1,undo; within 30s; a undo; b after a", "redo,resume", 20_000},
+	{"a undo; b after a; output a b", "undo,redo,skip,done with output,done with a bad output,settle as done with output", 20_000},
+	{"startIn 20s; a undo; b after a", "undo,redo,resume,resume step,skip,settle as done,give up", 20_000},
+	{"startWithin 5s; a undo; b after a undo", "undo,redo,resume,skip,settle as done,give up", 20_000},
+	{"onFailure alert:late,park; startIn 5s; startWithin 10s; within 30s; s sleep; a after s undo; p approval", "undo,redo,resume,settle as done", 40_000},
 }
 
 // wideWorlds are searched only if PERDURE_WIDE is set. This takes minutes.
@@ -639,7 +643,9 @@ func (k *walk) encode(x *explored) []byte {
 	}
 	j := x.job
 	b = append(b, byte(j.Current), byte(j.Desired), byte(j.Phase), byte(j.Restarts))
-	flag(j.RestartPending, j.HasPermit, j.Overdue, j.GivenUp())
+	flag(j.RestartPending, j.HasPermit, j.Overdue, j.GivenUp(), j.StartBy.IsZero(), j.HasOutput, j.OutputError != "")
+	rel(j.StartAt)
+	rel(j.StartBy)
 	switch {
 	case j.Phase == perdure.Settled:
 	case !j.ParkedAt.IsZero() && !j.CompleteBy.IsZero():
@@ -682,7 +688,7 @@ func (k *walk) encode(x *explored) []byte {
 		}
 	}
 	for _, a := range x.alerts {
-		if a.Kind.Holds() {
+		if a.Kind.Holds() || a.Kind == perdure.AlertOutput {
 			b = append(b, a.Kind[0], byte(len(a.Step)))
 			b = append(b, a.Step...)
 		}

@@ -168,6 +168,9 @@ func (c *check) jobRow() {
 	require((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "parkedAt does not agree with its phase")
 	require(!j.RestartPending || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "a restart is pending, but the job is not being undone")
 	require(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "has active steps past its deadline")
+	require(j.StartBy.IsZero() || j.Desired == perdure.Done && j.Current == perdure.Undone && j.Running == 0, "I11", "must start in time, but has started")
+	require(j.StartBy.IsZero() || !j.StartBy.Before(j.StartAt), "L1", "must start before it may")
+	require(!j.HasOutput && j.OutputError == "" || c.plan.Output != nil && j.Desired == perdure.Done, "I11", "has an output, but is not done, or has none to compute")
 	if j.Phase == perdure.Settled {
 		require(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled, but current is not desired")
 	}
@@ -179,6 +182,10 @@ func (c *check) openAlerts(open []Alert) {
 	for _, a := range open {
 		i, named := c.plan.Index[a.Step]
 		switch {
+		case a.Kind == perdure.AlertOutput:
+			if c.job.Phase != perdure.Settled || c.job.OutputError == "" {
+				c.add("", "I11", "alert output is open, but the job has an output, or is not settled")
+			}
 		case c.job.Phase == perdure.Settled:
 			c.add(a.Step, "I11", "alert %s is open, but the job is settled", a.Kind)
 		case named && a.Kind == perdure.AlertParked && c.steps[i].Phase != perdure.Parked:

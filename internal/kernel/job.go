@@ -36,9 +36,14 @@ type Job struct {
 	Running   int // number of steps that are running
 	Active    int // number of steps that are ready, or wait for a time or a signal
 
+	StartAt    time.Time // nothing is dispatched before this time, unless an operator starts it; zero: it starts at once
+	StartBy    time.Time // a run must be dispatched by then; zero: one was dispatched, or there is no such time
 	CompleteBy time.Time // the job's deadline; zero: none
 	ParkedAt   time.Time // when the job was parked, which stops its deadline; zero: not parked
 	Overdue    bool      // the deadline has passed, and the supervisor has acted on it
+
+	HasOutput   bool   // the output was rendered, and is not null. It is stored as the output of step OutputIndex
+	OutputError string // why the output could not be rendered
 
 	Alerted bool // an alert was raised since the job last settled, so one may be open
 
@@ -46,6 +51,8 @@ type Job struct {
 
 	CreatedAt, UpdatedAt, SettledAt time.Time
 	ReopenedAt                      time.Time // when the job, after it had settled, was last undone or redone; zero: never
+
+	MadeFrom string // the stored definition and version that it was made from, NAME@VERSION; empty: the submission had the definition
 
 	Traceparent string // of the submission, in the form of W3C Trace Context; empty: none, or traces are not exported
 	Submitter   string // who submitted the job; recorded only if an approval excludes the submitter
@@ -56,6 +63,9 @@ func (j *Job) GivenUp() bool { return j.GivenUpBy != "" }
 
 // LargeInput reports whether a store keeps the input apart from the job's row.
 func (j *Job) LargeInput() bool { return len(j.Input) > perdure.MaxInlineInput }
+
+// OutputIndex is the index under which stores keep the output of a job. A large input of the job has the same index.
+const OutputIndex = -1
 
 // AtRest reports whether the job is settled or parked: nothing happens to it until an operator acts.
 func (j *Job) AtRest() bool { return j.Phase == perdure.Settled || j.Phase == perdure.Parked }
@@ -193,7 +203,7 @@ func (a *Alert) OfStep() string {
 	return a.Step
 }
 
-var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue}
+var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue, perdure.AlertOutput}
 
 // Entry is one line of a job's history. It records acts, and the ends of runs. A run that has succeeded has no entry
 // while it is the latest run of its step, because the step's row has its times. Its entry is written when the row is

@@ -48,7 +48,11 @@ func (w *Workset) fail(e *entry, r *row, f failure, author string) {
 // failExpression handles an expression that cannot be evaluated when the step would be dispatched. It counts as a
 // rejected run without effect, and uses no run number.
 func (w *Workset) failExpression(e *entry, r *row, err error) {
-	f := failure{event: "rejected", code: "expression", message: plain.Clip(err.Error(), perdure.MaxReasonBytes), final: true}
+	w.failBeforeRun(e, r, failure{event: "rejected", code: "expression", message: plain.Clip(err.Error(), perdure.MaxReasonBytes), final: true})
+}
+
+// failBeforeRun counts a failure that needs no run to be known.
+func (w *Workset) failBeforeRun(e *entry, r *row, f failure) {
 	w.setError(r, f)
 	w.addHistory(e, r.Name, 0, f.event, policyAuthor, f.text())
 	r.Failures++

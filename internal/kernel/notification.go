@@ -277,7 +277,7 @@ func (w *Workset) notifyJob(c *Changes, e *entry, before, after *Job) {
 				if alert = parkedAlert(c.Alerts, after, kind); alert > 0 {
 					parked = &c.Alerts[alert-1]
 				}
-				data = jobData(after, kind, parked)
+				data = jobData(after, kind, parked, e.jobOutput.json)
 			}
 			w.notify(c, Notification{Receiver: receiver, Secret: secret, Job: after.ID, Kind: kind, Data: data, Alert: alert})
 		}
@@ -415,6 +415,8 @@ type eventData struct {
 	Desired       string            `json:"desired,omitempty"`
 	Phase         string            `json:"phase,omitempty"`
 	Reason        string            `json:"reason,omitempty"`
+	Output        json.RawMessage   `json:"output,omitempty"`
+	OutputBytes   int               `json:"outputBytes,omitempty"` // of an output of more than maxNotificationOutput bytes
 	Alert         *alertData        `json:"alert,omitempty"`
 	Bulk          *bulkData         `json:"bulk,omitempty"`
 	Author        string            `json:"author,omitempty"`
@@ -443,6 +445,7 @@ const (
 	MaxNotificationBytes  = 20 << 10
 	maxNotificationLabels = 1536
 	maxNotificationText   = 512
+	maxNotificationOutput = 3 << 10
 )
 
 func alertOfData(a *Alert) *alertData {
@@ -484,7 +487,7 @@ func (c *Changes) WithAlertIDs(ids []int64) []Notification {
 	return all
 }
 
-func jobData(j *Job, kind operate.EventKind, parked *Alert) json.RawMessage {
+func jobData(j *Job, kind operate.EventKind, parked *Alert, output json.RawMessage) json.RawMessage {
 	d := eventData{Key: j.Key, Type: j.Type, Labels: j.Labels, Current: j.Current.String(), Desired: j.Desired.String(), Phase: j.Phase.String()}
 	if kind == operate.EventGivenUp {
 		d.Reason = plain.Clip(j.GivenUpReason, maxNotificationText)
@@ -493,6 +496,11 @@ func jobData(j *Job, kind operate.EventKind, parked *Alert) json.RawMessage {
 		d.Alert = alertOfData(parked)
 		d.Reason = d.Alert.Message
 		d.Alert.Message = ""
+	}
+	if kind == operate.EventDone && j.HasOutput {
+		if d.Output = output; len(output) > maxNotificationOutput {
+			d.Output, d.OutputBytes = nil, len(output)
+		}
 	}
 	size := 0
 	for name, value := range j.Labels {
@@ -539,6 +547,12 @@ func encodeData(d *eventData) json.RawMessage {
 	a.OptionalText("desired", d.Desired)
 	a.OptionalText("phase", d.Phase)
 	a.OptionalText("reason", d.Reason)
+	if len(d.Output) > 0 {
+		a.RawField("output", d.Output)
+	}
+	if d.OutputBytes > 0 {
+		a.IntField("outputBytes", int64(d.OutputBytes))
+	}
 	if x := d.Alert; x != nil {
 		a.Name("alert")
 		a.BeginObject()

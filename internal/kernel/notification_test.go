@@ -60,8 +60,9 @@ func TestNotificationDataIsBounded(t *testing.T) {
 		j.Labels[long[:200+i%50]+string(rune('a'+i))] = long[:perdure.MaxLabelLength]
 	}
 	alert := &Alert{Step: long[:perdure.MaxNameLength], Code: long[:perdure.MaxCodeLength], Message: long}
-	for _, kind := range []operate.EventKind{operate.EventParked, operate.EventGivenUp} {
-		data := jobData(j, kind, alert)
+	j.HasOutput = true
+	for _, kind := range []operate.EventKind{operate.EventParked, operate.EventGivenUp, operate.EventDone} {
+		data := jobData(j, kind, alert, []byte(`"`+strings.Repeat("x", maxNotificationOutput-2)+`"`))
 		if len(data) > MaxNotificationBytes-1024 || !json.Valid(data) {
 			t.Errorf("%s: %d bytes", kind, len(data))
 		}

@@ -133,14 +133,14 @@ func (w *Workset) resumeAll(e *entry, a *perdure.Act) error {
 		}
 	}
 	if len(rows) == 0 {
-		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked or waits for a retry")
+		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked, or waits for a retry or for its start")
 	}
 	w.resumeSteps(e, a, rows)
 	return nil
 }
 
-// waitsForRetry reports whether the step waits for the backoff of a retry, or on a wait rung. A sleep, an approval, a wait
-// for a signal, and a step that waits for the end of an old lock wait for something else.
+// waitsForRetry reports whether the step waits for the backoff of a retry, on a wait rung, or for the start of its job. A
+// sleep, an approval, a wait for a signal, and a step that waits for the end of an old lock wait for something else.
 func (w *Workset) waitsForRetry(e *entry, r *row) bool {
 	switch {
 	case r.Phase != perdure.Waiting || r.Blockers > 0 || !w.now.Before(r.AvailableAt):
@@ -153,7 +153,7 @@ func (w *Workset) waitsForRetry(e *entry, r *row) bool {
 
 func (w *Workset) resumeOne(e *entry, r *row, a *perdure.Act) error {
 	if r.Phase != perdure.Parked && !w.waitsForRetry(e, r) {
-		return perdure.Refuse(perdure.CodeConflict, "step %s is neither parked nor waits for a retry: it is %s", r.Name, r.Phase)
+		return perdure.Refuse(perdure.CodeConflict, "step %s is not parked, and waits neither for a retry nor for its start: it is %s", r.Name, r.Phase)
 	}
 	if a.Input != nil || a.NewKey {
 		if err := w.edit(e, r, a); err != nil {
@@ -175,6 +175,7 @@ func (e *entry) parked() []*row {
 }
 
 func (w *Workset) resumeSteps(e *entry, a *perdure.Act, rows []*row) {
+	e.job.StartBy, e.dirty = time.Time{}, true
 	if len(e.parked()) > 0 {
 		w.renewDeadline(e)
 	}
@@ -198,8 +199,8 @@ func (w *Workset) renewDeadline(e *entry) {
 	if !j.ParkedAt.IsZero() {
 		j.ParkedAt = w.now
 	}
-	if d := time.Duration(e.plan.Definition.CompleteWithin); d > 0 {
-		j.CompleteBy = w.now.Add(d)
+	if d := e.plan.Definition.CompleteWithin; d > 0 {
+		j.CompleteBy = w.deadline(j, d)
 	}
 }
 
@@ -228,6 +229,11 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	}
 	if err := checkPayload("output", a.Output); err != nil {
 		return err
+	}
+	if s := e.plan.Steps[r.Index].Returns; s != nil && a.Output != nil {
+		if err := misfit("output", r, s.Check(a.Output)); err != nil {
+			return err
+		}
 	}
 	if r.Phase == perdure.Settled && r.Current == *a.As {
 		return w.unneeded()
@@ -288,6 +294,7 @@ func (w *Workset) reconsider(e *entry, r *row, author string) {
 	if e.plan.Steps[r.Index].Form != ByAgent {
 		r.StartedAt = time.Time{}
 	}
+	e.job.StartBy = time.Time{}
 	r.resetLadder()
 	w.setPhase(e, r, perdure.Waiting, time.Time{})
 	w.enqueue(e, taskAdvance, r.Index)
@@ -318,6 +325,11 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	}
 	if err := checkPayload("input", a.Input); err != nil {
 		return err
+	}
+	if s := e.plan.Steps[r.Index].Accepts; s != nil && a.Input != nil && r.nextDirection() == perdure.Do {
+		if err := misfit("input", r, s.Check(a.Input)); err != nil {
+			return err
+		}
 	}
 	if a.NewKey && r.nextDirection() == perdure.Undo {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, and an undo keeps its key: use newKey only for a step that is to be done", r.Name)
@@ -368,11 +380,12 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	}
 	w.addHistory(e, "", 0, string(perdure.VerbGiveUp), a.Author, a.Reason)
 	w.closeAlerts(e, "", a.Author, allAlerts...)
+	w.releaseUnique(e)
 	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
 	j.Current, j.Phase, j.RestartPending = perdure.Unsure, perdure.Settled, false
 	w.releasePermit(j)
-	j.SettledAt, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, false
+	j.SettledAt, j.StartBy, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, time.Time{}, false
 	e.dirty = true
 	return nil
 }

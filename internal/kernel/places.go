@@ -98,13 +98,19 @@ func ClaimLess(a, b Candidate) int {
 	return a.StepRef.Compare(b.StepRef)
 }
 
-// OverdueAt returns when the job's deadline passes. It is zero if the job has none, if the deadline has been acted on,
-// or if the job is parked or settled.
-func (j *Job) OverdueAt() time.Time {
-	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
+// OverdueAt returns when the job's deadline passes: StartBy or CompleteBy, whichever is earlier. It is zero if the job has
+// none, if the deadline has been acted on, or if the job is parked or settled.
+func (j *Job) OverdueAt() (at time.Time) {
+	if j.Phase == perdure.Settled || !j.ParkedAt.IsZero() {
 		return time.Time{}
 	}
-	return j.CompleteBy
+	if !j.Overdue {
+		at = j.CompleteBy
+	}
+	if !j.StartBy.IsZero() && (at.IsZero() || j.StartBy.Before(at)) {
+		at = j.StartBy
+	}
+	return at
 }
 
 // Permits are the permits that a row of a step holds. A field that is empty stands for no permit.

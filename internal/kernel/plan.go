@@ -17,7 +17,10 @@ type Shape struct {
 	Common *Definition // Text, parsed
 	Steps  []PlanStep
 	Index  map[string]int // step name → index in Steps
-	Size   int            // approximate size in memory, in bytes
+	Output Template       // the compiled output of the job; nil: it has none
+
+	Accepts, Returns ValueSchema // of the job's input and output; nil: none
+	Size             int         // approximate size in memory, in bytes
 
 	Artifacts []ArtifactHash // to which Text refers
 }
@@ -31,9 +34,11 @@ type Plan struct {
 	Definition *Definition
 	Hash       [32]byte // the definition's fingerprint
 	Needs      Needs    // of a submission; see Job.Needs
+	UniqueKey  string   // of Definition.Unique, computed; empty: there is none, or the plan is that of a stored job
 
 	Traceparent string // of the submission; see Job.Traceparent
 	Submitter   string // see Job.Submitter
+	MadeFrom    string // the stored definition that the submission named, with its version; see Job.MadeFrom
 }
 
 // PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.InputStoredApart), it is passed as
@@ -51,6 +56,9 @@ func (s *Shape) PlanOf(j *Job, input json.RawMessage) (*Plan, error) {
 	}{Plan{Shape: s, Hash: j.Hash}, *s.Common}
 	d := &allocated.Definition
 	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, input
+	if d.StartIn == 0 {
+		d.StartAt = j.StartAt
+	}
 	allocated.Plan.Definition = d
 	return &allocated.Plan, nil
 }
@@ -64,7 +72,9 @@ type PlanStep struct {
 	Do     Template
 	Revert Template // the input of the undo; nil: no undo, or the input of the do run
 	Limits Template // renders the limits with their keys; nil: none
-	Form   StepForm
+
+	Accepts, Returns ValueSchema // of the input and the output of do runs; nil: none
+	Form             StepForm
 }
 
 // StepForm distinguishes steps that agents carry out from those that the rules handle themselves.
@@ -111,6 +121,15 @@ type Template interface {
 // SecretText is a string of an input in which the definition refers to secrets, and nothing else is filled in: its place, as
 // a JSON Pointer, and its text. The place is the same in every rendering.
 type SecretText struct{ Pointer, Text string }
+
+// ValueSchema is a compiled JSON Schema. Check returns what of a value does not fit; nothing if all of it does. The work of a
+// check is bounded.
+type ValueSchema interface {
+	Check(value json.RawMessage) []ValueFault
+}
+
+// ValueFault is a place in a value, as a JSON Pointer, and what does not fit there.
+type ValueFault struct{ Pointer, Message string }
 
 // Compiler compiles the text of a shape.
 type Compiler interface {

@@ -37,6 +37,7 @@ const (
 	OfUndo
 	OfCondition
 	OfLimits
+	OfOutput // of the job: the step is the last one to settle
 )
 
 // Rendered is the result of a Rendering: a value or an error.
@@ -87,7 +88,7 @@ func (x *Rendering) run(scope *Scope) (Rendered, error) {
 
 func bounded(b json.RawMessage, err error) (json.RawMessage, error) {
 	if err == nil && len(b) > perdure.MaxPayloadBytes {
-		return nil, perdure.Refuse(perdure.CodeTooLarge, "the rendered input has %d bytes; at most %d", len(b), perdure.MaxPayloadBytes)
+		return nil, perdure.Refuse(perdure.CodeTooLarge, "the rendered value has %d bytes; at most %d", len(b), perdure.MaxPayloadBytes)
 	}
 	return b, err
 }

@@ -27,6 +27,7 @@ func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
 func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) protocol.ReportResult {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
+	rep, unfit := w.checkOutput(e, r, rep)
 	if refusal, repeated := w.checkRun(r, holder, rep.Run, rep.Outcome); refusal != nil {
 		return *refusal
 	} else if repeated {
@@ -36,6 +37,7 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 	stopped := !r.StopRequestedAt.IsZero()
 	if rep.Outcome != perdure.OutcomeDone {
 		f = w.failureOf(e, r, rep)
+		f.final = f.final || unfit
 	}
 	w.endRun(r, rep.Outcome, f.code)
 	switch rep.Outcome {

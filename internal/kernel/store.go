@@ -31,6 +31,7 @@ type Store interface {
 	HostReader
 	ArtifactReader
 	ScheduleReader
+	DefinitionReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -69,6 +70,7 @@ type Tx interface {
 	HostTx
 	ScheduleTx
 	SignalTx
+	DefinitionTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
 	// call, or from the commit. After an error nothing of the transaction can be committed.
@@ -84,6 +86,9 @@ type Tx interface {
 	// their FullAt is not after now. It leaves out those that other transactions have locked. It returns the last key that it
 	// looked at; none if it reached the end.
 	DeleteBuckets(after LimitKey, max int, now time.Time) (last LimitKey, err error)
+	// DeleteUnique deletes rows of unique jobs whose time has passed: at most max, the earliest first. It leaves out those that
+	// other transactions have locked, and returns how many it has deleted.
+	DeleteUnique(now time.Time, max int) (int, error)
 	// PutAgent sets the settings of an agent.
 	PutAgent(name string, settings perdure.AgentSettings) error
 	// CloseAlert closes an alert on behalf of an operator, and reports whether it was open. If it is already closed, nothing
@@ -163,6 +168,8 @@ type Finder interface {
 	// JobsByKey returns the jobs that have these keys. It needs no lock, because the key and the fingerprint of a job
 	// never change.
 	JobsByKey(keys []string) (map[string]Keyed, error)
+	// UniqueJobs returns the jobs that hold these keys, also those whose time has passed. It needs no lock: Save compares.
+	UniqueJobs([]UniqueKey) (map[UniqueKey]UniqueJob, error)
 	// JobByHash returns the newest unsettled job that has this type and this fingerprint, and no key.
 	JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error)
 	// Limits returns all limits, without counting their permits (Used is 0).

@@ -12,10 +12,13 @@ func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 	d := plan.Definition
 	j, e := w.alloc.jobs.next(), w.alloc.entries.next()
 	*j = Job{ID: id, Key: d.Key, Type: d.Type, Priority: d.Priority, Labels: d.Labels, States: d.States,
-		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: perdure.Undone, Desired: perdure.Done, CreatedAt: w.now, UpdatedAt: w.now, Needs: plan.Needs, Traceparent: plan.Traceparent, Submitter: plan.Submitter}
-	if d.CompleteWithin > 0 {
-		j.CompleteBy = w.now.Add(time.Duration(d.CompleteWithin))
+		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: perdure.Undone, Desired: perdure.Done, CreatedAt: w.now, UpdatedAt: w.now, Needs: plan.Needs, Traceparent: plan.Traceparent, Submitter: plan.Submitter, MadeFrom: plan.MadeFrom}
+	j.StartAt = d.StartAt
+	if d.StartIn > 0 {
+		j.StartAt = w.now.Add(time.Duration(d.StartIn)).Truncate(time.Microsecond)
 	}
+	j.CompleteBy = w.deadline(j, d.CompleteWithin)
+	j.StartBy = w.deadline(j, d.StartWithin)
 	e.job, e.plan, e.whole = j, plan, true
 	w.add(e)
 	for i := range plan.Steps {
@@ -25,7 +28,7 @@ func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 		e.steps.put(i, r)
 		e.count(s, +1)
 		if s.Blockers == 0 {
-			w.enqueue(e, taskAdvance, i)
+			w.begin(e, r)
 		}
 	}
 	w.finishEvent(e)

@@ -96,6 +96,43 @@ var plays = []struct {
 		w.redo()
 		w.run("a", "c", "b", "d")
 	}},
+	{"output_of_the_job", "a undo; b after a; c after a; output a b c", func(w *world) {
+		w.run("a")
+		w.act(perdure.VerbSkip, "c")
+		w.run("b") // the last one: the output is rendered
+		w.undo()
+		w.run("a") // an undone job has none
+		w.redo()
+		w.run("a", "b")
+		w.claim("c")
+		w.report("c", done, output(`"bad"`)) // an expression fails: the job is done all the same
+		w.undo()
+	}},
+	{"starts_later", "startIn 30s; within 1m; reserve undo; charge undo after reserve; tell", func(w *world) {
+		w.wait(10 * time.Second)
+		w.cannotClaim("reserve")
+		w.undo() // before it has started: settles at once
+		w.redo() // waits again
+		w.act(perdure.VerbResume, "tell")
+		w.run("tell") // an operator starts one step earlier
+		w.wait(20 * time.Second)
+		w.run("reserve", "charge")
+	}},
+	{"started_too_late", "onFailure alert:ops,undo; startWithin 30s; reserve undo; charge undo after reserve", func(w *world) {
+		w.wait(29 * time.Second)
+		w.wait(time.Second) // no run was dispatched: the job is undone
+		w.redo()
+		w.wait(time.Hour) // an operator wants it: it may start late
+		w.run("reserve", "charge")
+	}},
+	{"parked_because_too_late", "onFailure park; startWithin 30s; reserve undo; charge undo after reserve", func(w *world) {
+		w.now = w.now.Add(30 * time.Second)
+		w.cannotClaim("reserve")
+		w.dueScan()
+		w.wait(time.Hour)
+		w.resume()
+		w.run("reserve", "charge")
+	}},
 	{"dead_holder", "charge undo attempts 3; ship after charge", func(w *world) {
 		w.claim("charge")
 		w.wait(2 * time.Second)

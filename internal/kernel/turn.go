@@ -244,8 +244,12 @@ func (w *Workset) wakeTime(e *entry, r *row, since time.Time) (time.Time, error)
 	return since.Add(d), nil
 }
 
-// settle settles the step, and unblocks the steps that waited for it.
+// settle settles the step, and unblocks the steps that waited for it. The last step settles once the job's output is
+// rendered.
 func (w *Workset) settle(e *entry, r *row) {
+	if w.outputPending(e, r) {
+		return
+	}
 	w.setPhase(e, r, perdure.Settled, time.Time{})
 	r.Agent = ""
 	for _, i := range e.plan.opens(r.Index, r.Desired) {
@@ -255,9 +259,10 @@ func (w *Workset) settle(e *entry, r *row) {
 
 // flip is a change of the desired state of a whole job.
 type flip struct {
-	to   perdure.State
-	kind flipKind
-	by   string
+	to      perdure.State
+	kind    flipKind
+	by      string
+	failure failure // of the steps that could be dispatched; without a code: none
 }
 
 type flipKind uint8
@@ -282,14 +287,23 @@ func (w *Workset) flipJob(e *entry, f flip) {
 	if !j.SettledAt.IsZero() {
 		j.ReopenedAt = w.now
 	}
-	j.SettledAt = time.Time{}
+	j.SettledAt, j.StartBy = time.Time{}, time.Time{}
 	e.dirty = true
 	for i := range e.plan.Steps {
-		w.flipStep(e, e.steps.at(i), f.to)
+		r := e.steps.at(i)
+		if f.failure.code != "" && r.active() {
+			w.setError(r, f.failure)
+		}
+		w.flipStep(e, r, f.to)
 	}
-	w.closeAlerts(e, "", f.by, perdure.AlertParked, perdure.AlertApproval)
+	w.closeAlerts(e, "", f.by, perdure.AlertParked, perdure.AlertApproval, perdure.AlertOutput)
+	w.setJobOutput(e, nil, "")
 	for i := range e.plan.Steps {
-		if e.steps.at(i).Blockers == 0 {
+		switch r := e.steps.at(i); {
+		case r.Blockers > 0:
+		case f.kind == flipByOperator && f.to == perdure.Done && r.Phase != perdure.Running:
+			w.begin(e, r)
+		default:
 			w.enqueue(e, taskAdvance, i)
 		}
 	}
@@ -353,10 +367,12 @@ func (w *Workset) updateJob(e *entry) {
 	e.dirty = true
 	switch j.Phase {
 	case perdure.Settled:
-		j.Current, j.SettledAt = j.Desired, w.now
+		j.Current, j.SettledAt, j.StartBy = j.Desired, w.now, time.Time{}
 		w.releasePermit(j)
 		w.closeAlerts(e, "", policyAuthor, allAlerts...)
+		w.releaseUnique(e)
 		j.Alerted = false
+		w.raiseOutputAlert(e)
 	case perdure.Parked:
 		w.closeAlerts(e, "", policyAuthor, perdure.AlertUndo, perdure.AlertRestart)
 	}

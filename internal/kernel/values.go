@@ -42,6 +42,9 @@ func (v *value) load(stored []byte) {
 	}
 }
 
+// set changes a value.
+func (v *value) set(json []byte) { *v = value{state: valueSet, json: json} }
+
 // collect appends a value that was set to the changes. The value stays loaded.
 func (v *values) collect(ref StepRef, c *Changes) {
 	if v.input.state != valueSet && v.output.state != valueSet {

@@ -65,6 +65,8 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 		return approvalReason(s, f)
 	case s.Topic != "":
 		return signalReason(s, f)
+	case s.waitsForStart(j):
+		return &perdure.Reason{Kind: perdure.WhyNotYet, Until: s.AvailableAt, Text: "the job starts in " + span(s.AvailableAt.Sub(f.Now)) + "; to start it now: resume"}
 	case !s.AvailableAt.IsZero():
 		return timeReason(s, ps, f)
 	}
@@ -94,7 +96,11 @@ func parkedReason(j *Job, s *Step) *perdure.Reason {
 		try = "resume, settle, or undo the job"
 	}
 	text := fmt.Sprintf("parked after %s", plural(s.Failures, "failure"))
-	if j.Overdue && s.Failures == 0 {
+	switch {
+	case s.Failures > 0:
+	case s.ErrorCode == codeStartedTooLate:
+		text = "parked: the job has not started in time"
+	case j.Overdue:
 		text = "parked: the job's completeWithin has passed"
 	}
 	if s.LastError != "" {
@@ -174,6 +180,9 @@ func timeReason(s *Step, ps *PlanStep, f *Facts) *perdure.Reason {
 }
 
 func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
+	if j.startsTooLate(f.Now) {
+		return &perdure.Reason{Kind: perdure.WhyDeadline, Until: j.StartBy, Text: "the job's startWithin has passed; the supervisor will act on it"}
+	}
 	if j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !f.Now.Before(j.CompleteBy) {
 		return &perdure.Reason{Kind: perdure.WhyDeadline, Until: j.CompleteBy, Text: "the job's completeWithin has passed; the supervisor will act on it"}
 	}

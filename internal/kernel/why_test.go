@@ -20,6 +20,10 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		text       string
 	}{
 		{"a; b after a", func(w *world) {}, "b", perdure.WhyAfterSteps, "waits for a"},
+		{"startIn 20s; a; b after a", func(w *world) { w.now = w.now.Add(5 * time.Second) }, "a", perdure.WhyNotYet, "the job starts in 15s; to start it now: resume"},
+		{"startWithin 20s; a", func(w *world) { w.now = w.now.Add(20 * time.Second) }, "a", perdure.WhyDeadline, "the job's startWithin has passed; the supervisor will act on it"},
+		{"onFailure park; startWithin 20s; a", func(w *world) { w.wait(20 * time.Second) }, "a", perdure.WhyParked,
+			"parked: the job has not started in time, last: no run was dispatched within startWithin (20s); try: resume, skip, settle, or undo the job"},
 		{"a; b; c; d; e; f; g; h; i; j; k; l; z after a b c d e f g h i j k l", func(w *world) { w.run("b") }, "z", perdure.WhyAfterSteps,
 			"waits for a, c, d, e, f, g, h, i, j, k and 1 more"},
 		{"a undo; b after a undo", func(w *world) { w.run("a", "b"); w.undo() }, "a", perdure.WhyAfterSteps, "waits for b"},

@@ -76,6 +76,8 @@ type entry struct {
 	steps            rows
 	whole            bool
 	valuesWithoutRow map[int]*values // values that were added before the row of their step
+	replaces         perdure.JobID   // see ReplaceUnique
+	jobOutput        value
 	updateQueued     bool
 	hasBlockedTask   bool // a task of the job waits for rows; later tasks of the job wait behind it
 	position         int  // index in the workset's order
@@ -361,7 +363,7 @@ func (w *Workset) perform(t task) {
 	case taskFlip:
 		w.flipJob(t.entry, t.flip)
 	case taskParkActive:
-		w.parkActive(t.entry)
+		w.parkActive(t.entry, t.flip.failure)
 	case taskPermitted:
 		w.leaveLanesOfJob(t.entry)
 	}
@@ -546,6 +548,7 @@ func (w *Workset) collect(more bool) *Changes {
 			c.noteFiring(e.loaded, now)
 			e.loaded, e.dirty = now, false
 		}
+		e.collectOutput(&c)
 		for r := range e.changedRows() {
 			r.UpdatedAt = w.now
 			now := w.alloc.steps.frozen(r.Step, more)
@@ -566,7 +569,9 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 		n.Steps[i] = r.loaded
 		r.values.collect(r.StepRef, c)
 	}
+	e.collectOutput(c)
 	c.NewJobs = append(c.NewJobs, n)
+	w.holdUnique(c, e)
 	c.useArtifacts(e.job.ID, e.plan.Artifacts)
 	c.useArtifacts(e.job.ID, ArtifactsIn(e.job.Input))
 	w.notifyJob(c, e, nil, e.loaded)

@@ -23,6 +23,7 @@ type world struct {
 	steps        []*Step
 	loadedCopies map[*Step]Step // copies of rows that the rules received, to check that they are not changed
 	kept         []Payload
+	output       string  // of the job
 	alerts       []Alert // open alerts
 	closed       []Alert // alerts that were closed since the last line of the transcript
 	history      []Entry
@@ -159,6 +160,10 @@ func (w *world) write(c *Changes) {
 		w.kept = slices.Clone(w.kept)
 	}
 	for _, ch := range c.Payloads {
+		if ch.Index == OutputIndex {
+			w.output = string(ch.Output)
+			continue
+		}
 		if kept := &w.kept[ch.Index]; ch.SetInput {
 			kept.Input = ch.Input
 		}
@@ -242,7 +247,7 @@ func (w *world) compare(ws *Workset) {
 func sameJob(a, b *Job) bool {
 	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase && a.RestartPending == b.RestartPending &&
 		a.Restarts == b.Restarts && a.HasPermit == b.HasPermit && a.Unsettled == b.Unsettled && a.Running == b.Running &&
-		a.Active == b.Active && a.CompleteBy == b.CompleteBy && a.ParkedAt == b.ParkedAt && a.Overdue == b.Overdue &&
+		a.HasOutput == b.HasOutput && a.OutputError == b.OutputError && a.Active == b.Active && a.StartAt == b.StartAt && a.StartBy == b.StartBy && a.CompleteBy == b.CompleteBy && a.ParkedAt == b.ParkedAt && a.Overdue == b.Overdue &&
 		a.GivenUpBy == b.GivenUpBy && a.GivenUpReason == b.GivenUpReason && a.UpdatedAt == b.UpdatedAt && a.SettledAt == b.SettledAt
 }
 
@@ -412,17 +417,18 @@ func (w *world) nextTime() (at time.Time, ok bool) {
 			later(s.AvailableAt)
 		}
 	}
-	if !w.job.AtRest() && !w.job.Overdue {
-		later(w.job.CompleteBy)
+	if !w.job.AtRest() {
+		later(w.job.OverdueAt())
 	}
 	return at, ok
 }
 
 // Definitions as text.
 
-// words parses a definition: "onFailure restart:1; within 30s; reserve undo; charge after reserve undo reads reserve". A
+// words parses a definition: "onFailure restart:1; within 30s; startIn 20s; startWithin 10s; reserve undo; charge after reserve undo reads reserve". A
 // step is its name, followed by any of: after A B · undo · revert (an undo with an input of its own) · reads A · when A
-// · sleep · approval · signal (go/k) · lasts (with completeWithin) · attempts N · or RUNG,RUNG.
+// · sleep · approval · signal (go/k) · lasts (with completeWithin) · attempts N · or RUNG,RUNG. "output A B" after the steps is the
+// output of the job, which reads those of A and B.
 func words(t testing.TB, text string) *Plan {
 	d := &Definition{Type: "order"}
 	p := &Plan{Definition: d, Shape: &Shape{Text: []byte(text), Common: d, Index: map[string]int{}}}
@@ -431,10 +437,16 @@ func words(t testing.TB, text string) *Plan {
 		switch f[0] {
 		case "onFailure":
 			d.OnFailure = ladderOf(f[1])
-		case "within":
+		case "output":
+			s := script{text: "output"}
+			for _, name := range f[1:] {
+				s.refs, s.names = append(s.refs, p.Index[name]), append(s.names, name)
+			}
+			p.Output = s
+		case "within", "startIn", "startWithin":
 			v, err := perdure.ParseDuration(f[1])
 			must(t, err)
-			d.CompleteWithin = perdure.Duration(v)
+			*map[string]*perdure.Duration{"within": &d.CompleteWithin, "startIn": &d.StartIn, "startWithin": &d.StartWithin}[f[0]] = perdure.Duration(v)
 		default:
 			p.Index[f[0]] = len(p.Steps)
 			p.Steps = append(p.Steps, stepOf(t, p, f))

@@ -32,7 +32,7 @@ var groups = []group{
 	{title: "agent host", says: "claims, runs, reports", pkgs: []string{"internal/agenthost"}, row: 3, left: 1, wide: 1},
 	{title: "components", says: "roles of one node", shown: []string{"supervisor, bulk,", "courier, stats …"}, pkgs: []string{"internal/supervisor", "internal/courier", "internal/election", "internal/bulk", "internal/stats", "internal/webhook"}, row: 3, left: 2, wide: 1},
 	{title: "scheduler", says: "transactions", pkgs: []string{"internal/scheduler"}, row: 3, left: 3, wide: 1},
-	{title: "definition", says: "text to plan", shown: []string{"definition"}, pkgs: []string{"definition", "definition/internal/text", "definition/internal/expr"}, row: 3, left: 4, wide: 1},
+	{title: "definition", says: "text to plan", shown: []string{"definition"}, pkgs: []string{"definition", "definition/internal/text", "definition/internal/expr", "definition/internal/valueschema"}, row: 3, left: 4, wide: 1},
 	{title: "dispatch", says: "claims meet ready steps", pkgs: []string{"internal/dispatch"}, row: 4, left: 3, wide: 1},
 	{title: "kernel", says: "the rules: pure functions, and the storage contract", pkgs: []string{"internal/kernel"}, row: 5, left: 2, wide: 4},
 	{title: "protocol, operate", says: "messages between agent hosts and schedulers; what consoles read", pkgs: []string{"protocol", "operate", "internal/traceid", "internal/targets"}, row: 6, left: 1, wide: 5},

@@ -201,7 +201,7 @@ func (w *world) pass(*kernel.Step) *world {
 // order counts: so the worlds of a job are few enough to meet all of them.
 func (w *world) key() string {
 	j := w.job
-	times := []time.Time{j.CompleteBy}
+	times := []time.Time{j.CompleteBy, j.StartAt, j.StartBy}
 	for _, s := range w.steps {
 		times = append(times, s.AvailableAt, s.LockedUntil)
 	}
@@ -216,7 +216,7 @@ func (w *world) key() string {
 		return 1 + at - past
 	}
 	var b strings.Builder
-	fmt.Fprint(&b, j.Desired, j.Phase, j.RestartPending, j.Restarts, j.Overdue, j.GivenUp(), order(j.CompleteBy))
+	fmt.Fprint(&b, j.Desired, j.Phase, j.RestartPending, j.Restarts, j.Overdue, j.GivenUp(), order(j.CompleteBy), order(j.StartAt), order(j.StartBy))
 	for i, s := range w.steps {
 		fmt.Fprint(&b, "|", s.Current, s.Phase, s.Skipped, s.Direction, s.CurrentBeforeRun, s.Failures, s.Rung, s.Waits, min(s.Returns, 1),
 			s.Turn > 1, s.Run > 0, order(s.AvailableAt), order(s.LockedUntil), string(w.payloads[i].Output))

@@ -71,7 +71,7 @@ var permissions = map[string]permit{
 	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
 	"getMe": everyone, "logout": everyone,
 
-	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers, "getArtifact": everyone, "putArtifact": makers,
+	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getOutput": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers, "getArtifact": everyone, "putArtifact": makers,
 	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
 
 	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,
@@ -85,6 +85,8 @@ var permissions = map[string]permit{
 
 	"listSchedules": viewers, "getSchedule": viewers, "nextTimes": viewers, "listFirings": viewers,
 	"putSchedule": doers, "deleteSchedule": doers, "pauseSchedule": doers, "resumeSchedule": doers, "triggerSchedule": doers, "backfillSchedule": doers,
+
+	"listDefinitions": readers, "getStoredDefinition": readers, "putDefinition": doers, "promoteDefinition": doers, "deleteDefinition": doers,
 
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 

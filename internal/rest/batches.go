@@ -20,14 +20,16 @@ import (
 // The types of the bodies, for the documentation. They are read and written field by field.
 type (
 	batchBody struct {
-		Definition *definitionBody `json:"definition,omitempty" doc:"The definition that all jobs have in common; each item of jobs then has only its own values"`
-		Jobs       []batchJob      `json:"jobs" minItems:"1" maxItems:"1000" doc:"Definitions; or, if definition is given, the values of each job"`
+		Definition *batchBase `json:"definition,omitempty" doc:"The definition that all jobs have in common, or the name of a stored one, such as order@7; each item of jobs then has only its own values"`
+		Jobs       []batchJob `json:"jobs" minItems:"1" maxItems:"1000" doc:"Definitions; or, if definition is given, the values of each job"`
 	}
+	batchBase   struct{}
 	batchJob    struct{}
 	batchValues struct {
 		Key      string            `json:"key,omitempty"`
 		Priority any               `json:"priority,omitempty"`
 		Labels   map[string]string `json:"labels,omitempty"`
+		StartAt  string            `json:"startAt,omitempty"`
 		Input    any               `json:"input,omitempty"`
 	}
 	batchAnswer struct {
@@ -46,6 +48,10 @@ type (
 		Errors []perdure.FieldError `json:"errors" doc:"Each fault with its pointer into the job's one definition"`
 	}
 )
+
+func (batchBase) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{AnyOf: []*huma.Schema{r.Schema(reflect.TypeFor[definitionBody](), true, ""), {Type: huma.TypeString}}}
+}
 
 func (batchJob) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{AnyOf: []*huma.Schema{
@@ -115,8 +121,8 @@ func readBatch(doc *document) (base json.RawMessage, jobs []json.RawMessage) {
 	for name, v := range root.fields() {
 		switch string(name) {
 		case "definition":
-			if v.kind() != jsontext.Object {
-				v.fault("must be an object")
+			if kind := v.kind(); kind != jsontext.Object && kind != jsontext.String {
+				v.fault("must be an object, or the name of a stored definition")
 			}
 			base = v.raw()
 		case "jobs":

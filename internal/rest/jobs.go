@@ -75,6 +75,11 @@ func (a *api) jobRoutes() []route {
 			results: []result{{status: http.StatusOK, doc: "The definition", of: reflect.TypeFor[definitionBody](), example: definitionExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
+			method: http.MethodGet, path: "/v1/jobs/{id}/output", id: "getOutput", tag: "jobs", do: (*call).output,
+			summary: "Get a job's output", doc: "Whatever its size. null if the job is not done, or has no output.",
+			results: []result{{status: http.StatusOK, doc: "The output", of: reflect.TypeFor[any](), example: `{"receipt":"r-1042"}`}}, problems: []int{http.StatusNotFound},
+		},
+		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/steps/{name}", id: "getStep", tag: "jobs", do: (*call).step,
 			summary: "Get a step", doc: "With its input and output in full, whatever their size.",
 			results: []result{{status: http.StatusOK, doc: "The step", of: reflect.TypeFor[perdure.StepDetail](), example: stepExample}}, problems: []int{http.StatusNotFound},
@@ -252,6 +257,18 @@ func (c *call) definition() error {
 		return err
 	}
 	return c.json(http.StatusOK, text)
+}
+
+func (c *call) output() error {
+	ref, err := c.path("id")
+	if err != nil {
+		return err
+	}
+	value, err := c.Service.Output(c.ctx(), ref)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, value)
 }
 
 func (c *call) step() error {

@@ -235,7 +235,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{goodBatch, `{"definition":{}}`, 422, invalid, "/jobs", nil},
 		{goodBatch, `{"definition":null,"jobs":[{}]}`, 422, invalid, "/definition", nil},
 		{goodBatch, `{"definition":[],"jobs":[{}]}`, 422, invalid, "/definition", nil},
-		{goodBatch, `{"definition":"type: a","jobs":[{}]}`, 422, invalid, "/definition", nil},
+		{goodBatch, `{"definition":5,"jobs":[{}]}`, 422, invalid, "/definition", nil},
 
 		// Claims.
 		{goodClaim, `{}`, 422, invalid, "/holder", nil},

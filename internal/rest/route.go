@@ -47,7 +47,7 @@ type result struct {
 
 // routes are all calls, in the order of the documentation.
 func (a *api) routes() []route {
-	return slices.Concat(a.jobRoutes(), a.runRoutes(), a.logRoutes(), a.artifactRoutes(), a.graphRoutes(), a.validateRoutes(), a.batchRoutes(), a.actRoutes(), a.signalRoutes(), a.bulkRoutes(), a.webhookRoutes(), a.scheduleRoutes(), a.hostRoutes(), a.agentRoutes(), a.roleRoutes(), a.operationRoutes(), a.accessRoutes(), a.processRoutes())
+	return slices.Concat(a.jobRoutes(), a.runRoutes(), a.logRoutes(), a.artifactRoutes(), a.graphRoutes(), a.validateRoutes(), a.batchRoutes(), a.actRoutes(), a.signalRoutes(), a.bulkRoutes(), a.webhookRoutes(), a.scheduleRoutes(), a.hostRoutes(), a.definitionRoutes(), a.agentRoutes(), a.roleRoutes(), a.operationRoutes(), a.accessRoutes(), a.processRoutes())
 }
 
 // mount adds the calls to the router, and a problem as the answer to every other path and method.

@@ -12,7 +12,7 @@ import (
 
 func utcJob(j *perdure.JobView) *perdure.JobView {
 	out := *j
-	utc(&out.CompleteBy, &out.SubmittedAt, &out.UpdatedAt, &out.SettledAt)
+	utc(&out.StartAt, &out.StartBy, &out.CompleteBy, &out.SubmittedAt, &out.UpdatedAt, &out.SettledAt)
 	out.Alerts = nil
 	if len(j.Alerts) > 0 {
 		out.Alerts = utcAlerts(j.Alerts)

@@ -39,6 +39,8 @@ type batch struct {
 	now   time.Time               // by the store's clock
 	keys  map[string]kernel.Keyed // keys of this batch's submissions, and of jobs found in the store
 
+	unique map[kernel.UniqueKey]kernel.UniqueJob // unique jobs of this batch's submissions, and of the store
+
 	random func() float64 // for jitter; see kernel.NewWorkset
 
 	submitted  []*submitOp      // submissions that created a job whose row is not written yet
@@ -314,6 +316,9 @@ func (b *batch) run(a *attempt) ([]error, error) {
 func (b *batch) apply(requests []*request, poison map[operation]error) ([]error, error) {
 	results := make([]error, len(requests))
 	if err := b.findKeys(requests); err != nil {
+		return nil, err
+	}
+	if err := b.findUnique(requests); err != nil {
 		return nil, err
 	}
 	var refs []kernel.StepRef

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
@@ -53,7 +54,7 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 	runs := 0
 	for i, plan := range plans {
 		full := s.backlog.admit(ctx)
-		if full != nil && (plan.Definition.Key == "" || perdure.CodeOf(full) != perdure.CodeBacklogFull) {
+		if full != nil && (plan.Definition.Key == "" && plan.UniqueKey == "" || perdure.CodeOf(full) != perdure.CodeBacklogFull) {
 			answers[i].Err = full
 			continue
 		}
@@ -127,17 +128,31 @@ func (o *submitOp) apply(b *batch) error {
 	if b.w.Has(o.id) {
 		return nil
 	}
-	if key := o.plan.Definition.Key; key != "" {
+	key := o.plan.Definition.Key
+	if key != "" {
 		existing, err := o.findByKey(b, key)
 		if existing || err != nil {
 			return err
 		}
-		if o.backlogErr != nil {
-			return o.backlogErr
+	}
+	unique, isUnique := o.plan.Unique()
+	var before kernel.UniqueJob
+	if isUnique {
+		if before = b.unique[unique]; o.answeredByUnique(b, &before) {
+			return nil
 		}
+	}
+	if o.backlogErr != nil {
+		return o.backlogErr
+	}
+	if key != "" {
 		b.keys[key] = kernel.Keyed{ID: o.id, Hash: o.plan.Hash}
 	}
 	b.w.Submit(o.id, o.plan)
+	if isUnique {
+		b.w.ReplaceUnique(o.id, before.Job)
+		b.unique[unique] = kernel.UniqueJob{UniqueKey: unique, Job: o.id, Until: b.w.UniqueUntil(o.id)}
+	}
 	b.submitted = append(b.submitted, o)
 	return nil
 }
@@ -181,6 +196,56 @@ func (o *submitOp) findByKey(b *batch, key string) (bool, error) {
 	}
 	o.answer = Submitted{ID: job.ID}
 	return true, nil
+}
+
+// answeredByUnique reports whether a unique job holds the key of the submission, which then is the answer. If the job has
+// settled in this transaction, it does not, and its row is deleted by that.
+func (o *submitOp) answeredByUnique(b *batch, u *kernel.UniqueJob) bool {
+	if u.Job.IsZero() || !u.Holds(b.now) {
+		return false
+	}
+	if j := b.w.Job(u.Job); u.Until.IsZero() && j != nil && j.Phase == perdure.Settled {
+		*u = kernel.UniqueJob{Job: b.w.ReplacedUnique(u.Job)}
+		return false
+	}
+	o.answer = Submitted{ID: u.Job}
+	return true
+}
+
+// findUnique looks up the unique jobs that hold the keys of this batch's submissions.
+func (b *batch) findUnique(requests []*request) (err error) {
+	var keys []kernel.UniqueKey
+	for _, r := range requests {
+		if o, ok := r.op.(interface {
+			unique() (kernel.UniqueKey, bool)
+		}); ok {
+			if k, ok := o.unique(); ok {
+				keys = append(keys, k)
+			}
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	slices.SortFunc(keys, kernel.UniqueKey.Compare)
+	found, err := b.tx.UniqueJobs(slices.Compact(keys))
+	if b.unique == nil {
+		b.unique = map[kernel.UniqueKey]kernel.UniqueJob{}
+	}
+	for k, u := range found {
+		if _, known := b.unique[k]; !known { // a submission of this transaction has replaced it
+			b.unique[k] = u
+		}
+	}
+	return err
+}
+
+// unique returns what the job of the submission holds, if it is not refused.
+func (o *submitOp) unique() (k kernel.UniqueKey, ok bool) {
+	if o.plan == nil {
+		return k, false
+	}
+	return o.plan.Unique()
 }
 
 // findKeys looks up the keys of this batch's submissions in the store.

@@ -184,6 +184,26 @@ func (s *Scheduler) SweepBuckets(ctx context.Context) error {
 	return err
 }
 
+// maxUnique bounds how many rows of unique jobs one transaction deletes.
+const maxUnique = 10_000
+
+// SweepUnique deletes rows of unique jobs whose time has passed, up to a bound.
+func (s *Scheduler) SweepUnique(ctx context.Context) error {
+	return s.update(ctx, func(tx kernel.Tx) error {
+		if m, leads := kernel.LeadershipOf(ctx); leads {
+			if err := m.Admit(tx); err != nil {
+				return err
+			}
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		_, err = tx.DeleteUnique(now, maxUnique)
+		return err
+	})
+}
+
 // laneKey returns the key after which the next scan begins.
 func (s *Scheduler) laneKey() kernel.LimitKey {
 	if k := s.laneKeyAfter.Load(); k != nil {

@@ -63,6 +63,7 @@ type Store interface {
 	kernel.LogStore
 	kernel.HostReader
 	kernel.ScheduleReader
+	kernel.DefinitionReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	HeldRoles(context.Context) ([]kernel.HeldRole, error)
@@ -76,6 +77,8 @@ type Store interface {
 type Compiler interface {
 	Parse(text []byte, format definition.Format, o definition.Options) ([]*definition.Plan, error)
 	ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*definition.Plan, []error)
+	ParseStored(base, values []byte, o definition.Options) (*definition.Plan, error)
+	CheckTemplate(body []byte, format definition.Format, stop func() error) ([]byte, error)
 }
 
 // Config configures a Service. All fields but the last four are required.

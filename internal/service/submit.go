@@ -89,6 +89,14 @@ func (svc *Service) SubmitPlans(ctx context.Context, plans []*definition.Plan) (
 
 // SubmitAll implements perdure.Jobs.
 func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
+	named := ""
+	var ref string
+	if json.Unmarshal(base, &ref) == nil && ref != "" { // the name of a stored definition
+		var err error
+		if base, named, err = svc.named(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
 	parsed, errs := svc.Compiler.ParseAll(base, jobs, ctx.Err)
 	answers := make([]perdure.Submitted, len(jobs))
 	plans, places := make([]*definition.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
@@ -103,6 +111,7 @@ func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []
 			answers[i].Err = err
 			continue
 		}
+		parsed[i].MadeFrom = named
 		plans, places = append(plans, parsed[i]), append(places, i)
 	}
 	if len(plans) == 0 {

@@ -34,9 +34,19 @@ func (svc *Service) Validate(ctx context.Context, body []byte, mediaType string)
 
 // compile compiles the definition of a submission.
 func (svc *Service) compile(ctx context.Context, body []byte, mediaType, key string) (*definition.Plan, error) {
-	format := definition.YAML
-	if mediaType == "application/json" {
-		format = definition.JSON
+	format := formatOf(mediaType)
+	if ref, values, ok, err := definition.Reference(body, format); err != nil {
+		return nil, err
+	} else if ok {
+		text, named, err := svc.named(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		plan, err := svc.Compiler.ParseStored(text, values, definition.Options{DefaultKey: key, Stop: ctx.Err})
+		if err == nil {
+			plan.MadeFrom = named
+		}
+		return plan, err
 	}
 	plans, err := svc.Compiler.Parse(body, format, definition.Options{DefaultKey: key, Stop: ctx.Err})
 	if err != nil {

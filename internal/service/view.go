@@ -65,7 +65,7 @@ func (svc *Service) part(ctx context.Context, id perdure.JobID, part operate.Ste
 
 // viewOf returns the view of a job that was just submitted, from what was stored: its rows need not be read again.
 func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kernel.Plan) (*perdure.JobView, error) {
-	if did.NewJob == nil {
+	if did.NewJob == nil || did.NewJob.Job.HasOutput {
 		v, err := svc.Job(ctx, did.ID.String(), 0)
 		if perdure.CodeOf(err) == perdure.CodeNotFound { // not "not found": clients repeat a submission that is refused for the time being
 			err = &perdure.Error{Code: perdure.CodeUnavailable, Message: "job " + did.ID.String() + " was submitted in a transaction, and no node has made it yet",
@@ -285,7 +285,22 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	if v.Steps, err = p.steps(ctx, j, drawn, now); err == nil && whole {
 		err = p.values(ctx, &v, j, steps, drawn)
 	}
+	if err == nil && j.HasOutput {
+		err = p.output(ctx, &v)
+	}
 	return &v, err
+}
+
+// output shows the output of the job.
+func (p *picture) output(ctx context.Context, v *perdure.JobView) error {
+	found, err := p.svc.Store.Payload(ctx, kernel.StepRef{Job: p.id, Index: kernel.OutputIndex})
+	if err != nil {
+		return Unreachable(err)
+	}
+	if found != nil {
+		v.Output, v.OutputBytes = shown(found.Output, len(found.Output))
+	}
+	return nil
 }
 
 // changed returns the steps that differ from what was shown.
@@ -479,6 +494,33 @@ func (svc *Service) Definition(ctx context.Context, ref string) (json.RawMessage
 	})
 }
 
+// Output implements perdure.Jobs.
+func (svc *Service) Output(ctx context.Context, ref string) (json.RawMessage, error) {
+	return onceMade(ctx, svc, ref, 0, func(ctx context.Context, id perdure.JobID) (json.RawMessage, error) {
+		if err := admission.Ask(ctx, 2*perdure.MaxPayloadBytes); err != nil { // it is read with the input
+			return nil, err
+		}
+		j, _, err := svc.Store.Job(ctx, id, 0)
+		if err != nil {
+			return nil, Unreachable(err)
+		}
+		if j == nil {
+			return nil, noJob(id)
+		}
+		if !j.HasOutput {
+			return plain.OrNull(nil), nil
+		}
+		found, err := svc.Store.Payload(ctx, kernel.StepRef{Job: id, Index: kernel.OutputIndex})
+		if err != nil {
+			return nil, Unreachable(err)
+		}
+		if found == nil {
+			return plain.OrNull(nil), nil // it was redone meanwhile
+		}
+		return plain.OrNull(found.Output), nil
+	})
+}
+
 // Step implements perdure.Jobs.
 func (svc *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
 	return onceMade(ctx, svc, ref, 0, func(ctx context.Context, id perdure.JobID) (*perdure.StepDetail, error) {
@@ -579,9 +621,13 @@ func (svc *Service) tracedView(j *kernel.Job) perdure.JobView {
 func jobView(j *kernel.Job) perdure.JobView {
 	v := perdure.JobView{ID: j.ID, Key: j.Key, Type: j.Type, Priority: j.Priority, Labels: maps.Clone(j.Labels),
 		Current: j.Current, Desired: j.Desired, Phase: j.Phase, Restarts: j.Restarts, Unsettled: j.Unsettled,
-		CompleteBy: j.CompleteBy, SubmittedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, SettledAt: j.SettledAt}
+		StartAt: j.StartAt, StartBy: j.StartBy, CompleteBy: j.CompleteBy, SubmittedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, SettledAt: j.SettledAt}
 	if j.States != nil {
 		v.States = new(*j.States)
+	}
+	v.OutputError, v.MadeFrom = j.OutputError, j.MadeFrom
+	if j.OutputError != "" {
+		v.Output = plain.OrNull(nil)
 	}
 	if j.RestartPending {
 		done := perdure.Done

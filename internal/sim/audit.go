@@ -88,7 +88,7 @@ func (w *world) checkNodesAnswer() {
 
 // mayRun reports whether a ready step can be dispatched: an agent has a free slot, and the limits have free permits.
 func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
-	if !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) {
+	if at := j.OverdueAt(); !at.IsZero() && !now.Before(at) {
 		return false
 	}
 	if !w.limitsFit(j, s) {
@@ -156,6 +156,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 	for _, p := range kept {
 		out[p.Index] = p.Output
 	}
+	w.jobOutput(j)
 	for _, s := range steps {
 		if w.plan(j.ID).Steps[s.Index].Form == kernel.BySignal { // see checkReceipt
 			continue

@@ -29,6 +29,8 @@ type book struct {
 	posted           map[perdure.JobID]*posting        // submissions in committed transactions
 	sent             map[[32]byte]int                  // submissions that arrived at a node, by hash
 	made             map[[32]byte]int                  // jobs
+	started          map[perdure.JobID]bool            // jobs of which a run was dispatched, or that an operator has acted on
+	settled          map[perdure.JobID]bool            // jobs that were settled at some time
 	lastDone         map[perdure.JobID]time.Time       // when a step of it was done last
 	commits          map[perdure.JobID]int             // transactions that have changed it; one with several acts counts several times
 	poison           map[string]bool                   // steps that kill their host, by name and type
@@ -83,7 +85,7 @@ type keyed struct {
 func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*submitted{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		reportedOutcomes: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
-		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, rated: map[rateKey][]ratedRun{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, commits: map[perdure.JobID]int{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
+		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, rated: map[rateKey][]ratedRun{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, started: map[perdure.JobID]bool{}, settled: map[perdure.JobID]bool{}, commits: map[perdure.JobID]int{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
 		dispatched: map[perdure.JobID][]dispatchedRun{}, values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}, bulk: map[string]*bulkBook{}, signals: map[signalRef]*signalBook{}, waiting: map[kernel.StepRef]waiting{}}
 }
 
@@ -118,6 +120,10 @@ func (b *book) acknowledged(id perdure.JobID, plan *kernel.Plan) {
 			b.w.wrong("I1", "%s was acknowledged, and never stored", id)
 		}
 		return
+	}
+	if b.jobs[id].plan.Hash != plan.Hash {
+		b.w.answeredByUnique(id, plan)
+		return // the job may be that of a submission that was not acknowledged
 	}
 	b.jobs[id].acked = true
 }

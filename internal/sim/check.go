@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -95,7 +96,14 @@ func (w *world) stored(n *kernel.NewJob) {
 	if w.book.made[d.plan.Hash]++; w.book.made[d.plan.Hash] > w.book.sent[d.plan.Hash] && n.Job.Key == "" {
 		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[d.plan.Hash], w.book.sent[d.plan.Hash])
 	}
+	w.checkUnique(n.Job, d.plan)
 	w.book.jobs[n.Job.ID] = &submitted{draft: d, acked: w.book.posted[n.Job.ID] != nil}
+	for _, s := range n.Steps {
+		if s.Run > 0 {
+			w.checkStart(s, short(s.Job)+"/"+s.Name)
+			w.book.started[s.Job] = true
+		}
+	}
 	w.logLine("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 
@@ -114,6 +122,18 @@ func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) 
 func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	now, before := ch.Now, ch.Loaded
 	flipped := now.Desired != before.Desired
+	if now.Phase == perdure.Settled {
+		w.book.settled[now.ID] = true
+	}
+	if acted(c, now.ID) {
+		w.book.started[now.ID] = true
+	}
+	if e := entry(c, now.ID, "", "overdue"); e != nil && !before.StartBy.IsZero() && strings.HasPrefix(e.Detail, "startedTooLate") {
+		w.hit("F301")
+		if w.book.started[now.ID] {
+			w.wrong("F301", "%s has started, and ends because it has not", short(now.ID))
+		}
+	}
 	recorded := slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
 		return e.Job == now.ID && (e.Event == "undo" || e.Event == "redo" || e.Event == "overdue")
 	})
@@ -205,6 +225,10 @@ func (w *world) countStepFaults(ch *kernel.StepChange) {
 // checkDispatch checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
 func (w *world) checkDispatch(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	now, before := ch.Now, ch.Loaded
+	if !w.book.started[now.Job] && !acted(c, now.Job) {
+		w.checkStart(now, name)
+	}
+	w.book.started[now.Job] = true
 	k := keyed{now.Job, now.Name, now.Direction}
 	if other, known := w.book.keyOf[now.Key()]; known && other != k {
 		w.wrong("I4", "%s: key %s stands for %+v, too", name, now.Key(), other)

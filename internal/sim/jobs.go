@@ -26,6 +26,7 @@ const lateAgent = "z"
 type draft struct {
 	plan    *kernel.Plan
 	recipes []recipe
+	output  string // the step whose output is that of the job; empty: the job has none
 }
 
 // drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all features of steps.
@@ -42,11 +43,27 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 	if r.IntN(5) == 0 {
 		job["completeWithin"] = fmt.Sprintf("%ds", 20+r.IntN(60))
 	}
+	switch r.IntN(12) {
+	case 0:
+		job["startIn"] = fmt.Sprintf("%dms", 1+r.IntN(8000))
+	case 1:
+		job["startWithin"] = fmt.Sprintf("%dms", 1+r.IntN(12_000))
+	case 2:
+		job["startIn"], job["startWithin"] = fmt.Sprintf("%dms", 1+r.IntN(8000)), fmt.Sprintf("%dms", 100+r.IntN(5000))
+	}
 	n, pad := r.IntN(10), ""
 	if r.IntN(8) == 0 { // large enough to be stored apart from the job's row
 		pad = strings.Repeat("x", perdure.MaxInlineInput)
 	}
 	job["input"] = object{"i": i, "n": n, "pad": pad}
+	if job["key"] == nil {
+		switch r.IntN(4) {
+		case 0:
+			job["unique"] = object{"key": "u${input.n % 2}", "within": fmt.Sprintf("%dms", 100+r.IntN(20_000))}
+		case 1:
+			job["unique"] = object{"key": "u${input.n % 2}", "while": kernel.WhileUnsettled}
+		}
+	}
 	job["onFailure"] = pick("undo", "undo", "undo", "park", []any{object{"restart": 1}, "undo"},
 		[]any{object{"wait": "8s", "times": 1}, "undo"}, []any{object{"alert": "ops"}, "park"}, []any{object{"restart": 2}, "park"})
 	after := shapeOf(r)
@@ -136,6 +153,11 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 		job["notify"] = list
 	}
 	job["steps"] = steps
+	output := ""
+	if r.IntN(4) == 0 {
+		output = stepName(r.IntN(len(after)))
+		job["output"] = "${steps." + output + ".output}"
+	}
 	text, err := json.Marshal(job)
 	if err != nil {
 		return nil, err
@@ -144,7 +166,7 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
-	d := &draft{plan: plans[0]}
+	d := &draft{plan: plans[0], output: output}
 	for i := range d.plan.Steps {
 		d.recipes = append(d.recipes, recipes[d.plan.Steps[i].Name])
 	}

@@ -84,6 +84,8 @@ func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 		w.wrong("F164", "mail %s was applied twice", c.To)
 	case p.bad != (c.Refusal != nil):
 		w.wrong("F164", "mail %s: bad %v, and refused %s", c.To, p.bad, c.Refusal)
+	case !p.bad && w.book.jobs[c.Job] != nil && p.plan.UniqueKey != "" && c.Job != c.To:
+		w.answeredByUnique(c.Job, p.plan)
 	case !p.bad && (w.book.jobs[c.Job] == nil || w.job(c.Job).Hash != p.plan.Hash):
 		w.wrong("F164", "mail %s was applied as %s, which is not its job", c.To, c.Job)
 	case !p.bad && p.plan.Definition.Key == "" && c.Job != c.To:

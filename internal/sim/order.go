@@ -174,7 +174,7 @@ func (w *world) remembersFull(s *kernel.Step) bool {
 // deadline has not passed, and its limits had free permits.
 func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, duration map[perdure.JobID]bool, now time.Time) bool {
 	job := w.order.typ[s.Job]
-	if job.Desired == perdure.Done && !job.CompleteBy.IsZero() && !now.Before(job.CompleteBy) {
+	if job.Desired == perdure.Done && !job.CompleteBy.IsZero() && !now.Before(job.CompleteBy) || !job.StartBy.IsZero() && !now.Before(job.StartBy) {
 		return false
 	}
 	queuedLater := func(o *kernel.Step) bool { return o.Agent == s.Agent && before(s, o) < 0 }

@@ -92,7 +92,7 @@ func (w *world) isReady(p *previewed, i int) bool {
 func (w *world) timePassed(p *previewed) bool {
 	now := w.storeNow()
 	passed := func(t time.Time) bool { return !t.IsZero() && t.After(p.at.Add(-slack)) && !t.After(now) }
-	if passed(p.job.CompleteBy) {
+	if passed(p.job.CompleteBy) || passed(p.job.StartBy) {
 		return true
 	}
 	for _, s := range p.steps {

@@ -514,7 +514,7 @@ func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	for i := range c.Payloads {
 		p := &c.Payloads[i]
 		known := b.jobs[p.Job]
-		if !p.SetOutput || known == nil || known.plan.Steps[p.Index].Form == kernel.BySignal {
+		if !p.SetOutput || known == nil || p.Index == kernel.OutputIndex || known.plan.Steps[p.Index].Form == kernel.BySignal {
 			continue
 		}
 		name := known.plan.Steps[p.Index].Name

@@ -32,6 +32,7 @@ type Scheduler interface {
 	SweepLanes(ctx context.Context) error
 	SweepBuckets(ctx context.Context) error
 	SweepSignals(ctx context.Context) error
+	SweepUnique(ctx context.Context) error
 	SweepHosts(ctx context.Context) error
 	// WaitingAgents returns the agents for which claims wait. Wake wakes the waiting claims of these agents.
 	WaitingAgents() []string
@@ -81,6 +82,7 @@ type Supervisor struct {
 	bucketsAt    time.Time // when full buckets are to be deleted again; only Round uses it
 	signalsAt    time.Time // when signals that are over are to be deleted again; only Round uses it
 	lanesAt      time.Time // when closed lanes are to be checked again; only Round uses it
+	uniqueAt     time.Time // when unique jobs whose time has passed are to be searched again; only Round uses it
 	hostsAt      time.Time // when silent hosts are to be removed again; only Round uses it
 	fruitlessDue time.Time // what was due in the latest round whose sweep found nothing; only Round uses it
 
@@ -209,6 +211,9 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	if err := s.removeHosts(ctx); err != nil {
 		return s.cfg.Period, err
 	}
+	if err := s.whileLeading(ctx, &s.uniqueAt, uniqueEvery, s.cfg.Scheduler.SweepUnique); err != nil {
+		return s.cfg.Period, err
+	}
 	if in := poll.UntilNext(); in > 0 {
 		s.cfg.Scanned(0)
 		if poll.Next.IsZero() && len(poll.Ready) == 0 && !poll.LanesClosed {
@@ -259,12 +264,13 @@ func (s *Supervisor) openLanes(ctx context.Context) error {
 	return s.whileLeading(ctx, &s.lanesAt, s.cfg.Period, s.cfg.Scheduler.SweepLanes)
 }
 
-// hostsEvery is the time between two searches for silent hosts, bucketsEvery that between two searches for full buckets, and
-// signalsEvery that between two searches for signals that are over.
+// hostsEvery is the time between two searches for silent hosts, bucketsEvery that between two searches for full buckets.
+// signalsEvery and uniqueEvery those between two searches for signals that are over, and for unique jobs whose time has passed.
 const (
 	hostsEvery   = 10 * time.Minute
 	bucketsEvery = 5 * time.Second
 	signalsEvery = time.Minute
+	uniqueEvery  = time.Minute
 )
 
 // removeHosts removes hosts that have been silent for long.

@@ -26,6 +26,9 @@ type data struct {
 	limits           map[string]kernel.Limit
 	closedLanes      map[kernel.LaneRef]closedLane
 	buckets          map[kernel.LimitKey]kernel.Bucket
+	unique           map[kernel.UniqueKey]kernel.UniqueJob
+	definitions      map[string]kernel.DefinitionHead
+	versions         map[storedKey]kernel.StoredDefinition
 	agents           map[string]perdure.AgentSettings
 	mail             map[kernel.MailID]mail
 	lastMail         int64
@@ -77,6 +80,9 @@ func newData() data {
 		limits:        map[string]kernel.Limit{},
 		closedLanes:   map[kernel.LaneRef]closedLane{},
 		buckets:       map[kernel.LimitKey]kernel.Bucket{},
+		unique:        map[kernel.UniqueKey]kernel.UniqueJob{},
+		definitions:   map[string]kernel.DefinitionHead{},
+		versions:      map[storedKey]kernel.StoredDefinition{},
 		agents:        map[string]perdure.AgentSettings{},
 		hosts:         map[string]kernel.Host{},
 		artifactUses:  map[kernel.ArtifactUse]bool{},
@@ -114,7 +120,7 @@ func copyJob(j *kernel.Job) *kernel.Job {
 		names := *j.States
 		c.States = &names
 	}
-	for _, t := range []*time.Time{&c.CompleteBy, &c.ParkedAt, &c.CreatedAt, &c.UpdatedAt, &c.SettledAt} {
+	for _, t := range []*time.Time{&c.StartAt, &c.StartBy, &c.CompleteBy, &c.ParkedAt, &c.CreatedAt, &c.UpdatedAt, &c.SettledAt} {
 		*t = storedTime(*t)
 	}
 	return &c

@@ -90,7 +90,7 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 		}
 	}
 	slices.SortFunc(late, func(a, b *kernel.Job) int {
-		return cmp.Or(a.CompleteBy.Compare(b.CompleteBy), a.ID.Compare(b.ID))
+		return cmp.Or(a.OverdueAt().Compare(b.OverdueAt()), a.ID.Compare(b.ID))
 	})
 	var ids []perdure.JobID
 	for _, j := range firstN(max, late) {

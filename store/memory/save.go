@@ -58,6 +58,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 	if err := tx.saveSignals(c.Signals); err != nil {
 		return err
 	}
+	if err := tx.saveUnique(c); err != nil {
+		return err
+	}
 	tx.addAudit(c.Audit)
 	for _, use := range c.ArtifactUses {
 		set(tx, tx.artifactUses, use, true)

@@ -68,7 +68,7 @@ func judge(err error, conn *pgxpool.Conn) error {
 				return &fault{k, err}
 			}
 		}
-		if pe.Code == "23505" && (pe.TableName == "step" || pe.TableName == "bundle") { // a key or an id exists already
+		if pe.Code == "23505" && (pe.TableName == "step" || pe.TableName == "bundle" || pe.TableName == "unique_key") { // a key or an id exists already
 			return &fault{again, fmt.Errorf("%w: %s", kernel.ErrStale, pe.Message)}
 		}
 		if pe.Code == "22012" { // see Statement.Strictly

@@ -39,7 +39,7 @@ const (
 			cross join lateral (select job, idx, input, output, coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0) as size
 				from perdure.payload where job = r.job and idx = r.idx and (input is not null or output is not null) offset 0) p) s
 		where before < $3 order by n`
-	inputsSQL = "select job, input from perdure.payload where job = any($1) and idx = -1"
+	inputsSQL = "select job, input from perdure.payload where job = any($1) and idx = -1 and input is not null"
 	shapesSQL = "select id, text from perdure.shape where id = any($1)"
 
 	lockLimitsSQL  = `select name from perdure."limit" where name = any($1) order by name for update`

@@ -49,6 +49,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.audit(c.Audit)
 	w.artifactUses(c.ArtifactUses)
 	w.firings(c.Firings)
+	w.unique(c)
 	if needsWakeUp(c) || len(w.queues.delPermits) > 0 {
 		tx.wakes |= wakeReady
 	}

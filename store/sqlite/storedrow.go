@@ -53,7 +53,7 @@ func (k *storedRow) setJob(now *kernel.Job) {
 	*j = *now
 	j.ID, j.Key, j.Type, j.Priority, j.Labels, j.States = was.ID, was.Key, was.Type, was.Priority, was.Labels, was.States
 	j.Hash, j.Shape, j.Input, j.InputStoredApart, j.CreatedAt = was.Hash, was.Shape, was.Input, was.InputStoredApart, was.CreatedAt
-	for _, t := range [...]*time.Time{&j.CompleteBy, &j.ParkedAt, &j.UpdatedAt, &j.SettledAt} {
+	for _, t := range [...]*time.Time{&j.StartAt, &j.StartBy, &j.CompleteBy, &j.ParkedAt, &j.UpdatedAt, &j.SettledAt} {
 		*t = toMicros(*t)
 	}
 }

@@ -275,6 +275,9 @@ func (d *differential) scrambleJob(j *kernel.Job) {
 	// Running stays 0: a store may search the runs in flight for a job that has some.
 	j.Unsettled, j.Active = d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.time(), d.maybeTime(d.time())
+	j.MadeFrom = d.pick("", "order@2")
+	j.HasOutput, j.OutputError = d.chance(20), d.pick("", "", "no output")
+	j.StartAt, j.StartBy = d.maybeTime(d.time()), d.maybeTime(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
 	j.Needs = kernel.Needs(d.pick("", "", `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a","amount":2},{"name":"mail","key":"a"}]`))
 	j.Submitter = d.pick("", "", "anna")

@@ -26,6 +26,8 @@ var inFlightChecks = []check{
 	{"Permits/CountedByKey", permitsByKey},
 	{"Permits/LimitsWithRates", limitsWithRates},
 	{"Permits/Buckets", buckets},
+	{"Unique/RowsAreReplacedAndReleased", uniqueRows},
+	{"Unique/ConflictsAreRetried", uniqueConflicts},
 	{"Permits/LimitSetInTheTransaction", permitsLimitSetInTheTransaction},
 	{"Permits/FollowTheirRows", permitsFollowTheirRows},
 	{"Save/JobAndFirstStepSeparately", saveJobAndFirstStep},

@@ -246,6 +246,102 @@ var operations = []operation{
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
+	{"put a definition", func(d *differential) act {
+		name, hash, now, promote := d.pick("order", "import"), byte(d.rnd.IntN(4)), d.time(), d.chance(30)
+		return inTx(func(tx kernel.Tx) (int, error) {
+			was, err := tx.LockDefinition(name)
+			if err != nil {
+				return 0, err
+			}
+			versions, err := tx.VersionsOf(name)
+			if err != nil {
+				return 0, err
+			}
+			next, added, version, err := kernel.AddVersion(was, versions, kernel.StoredDefinition{Name: name, Hash: [32]byte{hash}, Text: []byte{'{', '}'}, Author: "anna", CreatedAt: now})
+			if err != nil {
+				return 0, err
+			}
+			if promote {
+				next.Current = version
+			}
+			return version, tx.PutDefinition(next, was, added)
+		})
+	}},
+	{"delete a definition", func(d *differential) act {
+		name, version := d.pick("order", "import"), d.rnd.IntN(12)
+		return inTx(func(tx kernel.Tx) (any, error) {
+			head, err := tx.LockDefinition(name)
+			if err != nil || head == nil || head.Current == version {
+				return head, err
+			}
+			return nil, tx.DeleteDefinition(name, version)
+		})
+	}},
+	{"CountDefinitions", func(d *differential) act {
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.CountDefinitions() })
+	}},
+	{"StoredDefinition", func(d *differential) act {
+		name, version := d.pick("order", "import", "none"), d.rnd.IntN(5)
+		return reads(func(s kernel.Store) ([]any, error) {
+			v, head, err := s.StoredDefinition(ctx, name, version)
+			return []any{v, head}, err
+		})
+	}},
+	{"DefinitionVersions", func(d *differential) act {
+		name := d.pick("order", "import")
+		return reads(func(s kernel.Store) ([]kernel.StoredDefinition, error) { return s.DefinitionVersions(ctx, name) })
+	}},
+	{"DefinitionHeads", func(d *differential) act {
+		after, most := d.pick("", "import", "order"), d.max()
+		return reads(func(s kernel.Store) ([]kernel.DefinitionHead, error) { return s.DefinitionHeads(ctx, after, most) })
+	}},
+	{"unique jobs", func(d *differential) act {
+		var c kernel.Changes
+		for _, n := range d.rnd.Perm(4)[:1+d.rnd.IntN(2)] {
+			u := kernel.UniqueChange{UniqueJob: kernel.UniqueJob{UniqueKey: kernel.UniqueKey{Type: d.pick("order", "t"), Key: "u" + string(rune('0'+n))}, Job: id(d.someJob()), Until: d.maybeTime(d.time())}}
+			if d.chance(60) {
+				u.Replaces = id(d.someJob())
+			}
+			if !slices.ContainsFunc(c.Unique, func(o kernel.UniqueChange) bool { return o.UniqueKey == u.UniqueKey }) {
+				c.Unique = append(c.Unique, u)
+			}
+		}
+		if d.chance(40) {
+			c.ReleaseUnique = d.someIDs()
+		}
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
+			for i := range c.Unique { // mostly as the rules do it
+				if there, err := tx.UniqueJobs([]kernel.UniqueKey{c.Unique[i].UniqueKey}); err != nil {
+					return nil, err
+				} else if u, ok := there[c.Unique[i].UniqueKey]; ok && c.Unique[i].Replaces.IsZero() && !slices.Contains(c.ReleaseUnique, u.Job) {
+					c.Unique[i].Replaces = u.Job
+				}
+			}
+			return &c, nil
+		})
+	}},
+	{"UniqueJobs", func(d *differential) act {
+		return inTx(func(tx kernel.Tx) ([]kernel.UniqueJob, error) {
+			var keys []kernel.UniqueKey
+			for _, typ := range []string{"order", "t"} {
+				for n := range 4 {
+					keys = append(keys, kernel.UniqueKey{Type: typ, Key: "u" + string(rune('0'+n))})
+				}
+			}
+			found, err := tx.UniqueJobs(keys)
+			var list []kernel.UniqueJob
+			for _, k := range keys {
+				if u, ok := found[k]; ok {
+					list = append(list, u)
+				}
+			}
+			return list, err
+		})
+	}},
+	{"DeleteUnique", func(d *differential) act {
+		now, most := d.time(), d.max()
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.DeleteUnique(now, most) })
+	}},
 	{"DeleteBuckets", func(d *differential) act {
 		after, most, now := d.limitKey(), 1+d.max(), d.time()
 		if d.chance(70) {

@@ -115,11 +115,11 @@ func fullJob(n int) *kernel.Job {
 		Labels: map[string]string{"customer": "c-77", "ü": "a\"b\\c", "empty": ""},
 		States: &perdure.StateNames{Undone: "disabled", Done: "active"},
 		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2}, Shape: kernel.ShapeID{0: 3, 15: 0xfe},
-		Input: []byte(`{"b":1.0, "a":"ü"}`), Alerted: true,
+		Input: []byte(`{"b":1.0, "a":"ü"}`), HasOutput: true, OutputError: "no 'x'", MadeFrom: "order@7", Alerted: true,
 
 		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, RestartPending: true, Restarts: 3, HasPermit: true,
 		Unsettled: 2, Running: 1, Active: 7,
-		CompleteBy: at(1 * time.Hour), ParkedAt: at(2 * time.Hour), Overdue: true,
+		StartAt: at(80 * time.Minute), StartBy: at(85 * time.Minute), CompleteBy: at(1 * time.Hour), ParkedAt: at(2 * time.Hour), Overdue: true,
 		GivenUpBy: "anna", GivenUpReason: "no use\n— really",
 		Needs:      `[{"name":"ads","key":"a","amount":2}]`,
 		ReopenedAt: at(90 * time.Minute), Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Submitter: "ben",
@@ -167,12 +167,13 @@ func submitEveryField(s *suite) {
 
 	// Fields that are cleared are returned as zero.
 	s.changeJob(2, func(j *kernel.Job) {
-		j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason, j.ReopenedAt, j.Traceparent, j.Needs, j.Submitter = time.Time{}, time.Time{}, time.Time{}, "", "", time.Time{}, "", "", ""
+		j.HasOutput, j.OutputError, j.MadeFrom = false, "", ""
+		j.StartAt, j.StartBy, j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason, j.ReopenedAt, j.Traceparent, j.Needs, j.Submitter = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}, "", "", time.Time{}, "", "", ""
 	})
 	s.changeStep(ref(2, 0), func(st *kernel.Step) {
 		*st = kernel.Step{StepRef: st.StepRef, Name: "s0", Type: st.Type, Priority: st.Priority}
 	})
-	if j := s.job(2); !j.CompleteBy.IsZero() || !j.ParkedAt.IsZero() || !j.SettledAt.IsZero() || j.GivenUp() {
+	if j := s.job(2); !j.StartAt.IsZero() || !j.StartBy.IsZero() || !j.CompleteBy.IsZero() || !j.ParkedAt.IsZero() || !j.SettledAt.IsZero() || j.GivenUp() {
 		s.Errorf("a cleared job has fields left: %+v", j)
 	}
 	s.equal("cleared step", s.steps(2), []*kernel.Step{{StepRef: ref(2, 0), Name: "s0", Type: "order", Priority: 9}})

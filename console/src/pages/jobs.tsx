@@ -66,7 +66,7 @@ const moreFields: Field[] = [
   ["key", "Key", "order-1042"],
   ["since", "Submitted from", aTime],
   ["until", "Submitted before", aTime],
-  ["alert", "Alert", same(["parked", "approval", "undo", "restart", "waiting", "alert", "overdue"])],
+  ["alert", "Alert", same(["parked", "approval", "undo", "restart", "waiting", "alert", "overdue", "output"])],
   ["order", "Order", [["oldest", "oldest first"]]],
 ];
 const filterNames = [...new Set([...fields, ...moreFields].map(([name]) => name))];

@@ -18,6 +18,7 @@ type Service struct {
 	OnSubmitAll    func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob          func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
 	OnJobPart      func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
+	OnOutput       func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnDefinition   func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnStep         func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
 	OnListJobs     func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
@@ -96,6 +97,12 @@ type Service struct {
 	OnNextTimes        func(ctx context.Context, name string, n int) ([]time.Time, error)
 	OnListFirings      func(ctx context.Context, q operate.FiringQuery) (*perdure.Page[operate.Firing], error)
 
+	OnPutDefinition     func(ctx context.Context, name string, body []byte, mediaType, author string) (*operate.DefinitionView, bool, error)
+	OnGetDefinition     func(ctx context.Context, ref string) (*operate.DefinitionView, error)
+	OnListDefinitions   func(ctx context.Context, limit int, cursor string) (*perdure.Page[operate.DefinitionView], error)
+	OnPromoteDefinition func(ctx context.Context, name string, version int, author string) (*operate.DefinitionView, error)
+	OnDeleteDefinition  func(ctx context.Context, ref, author string) error
+
 	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
 	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
 	OnDeleteToken   func(ctx context.Context, id, author string) error
@@ -125,6 +132,10 @@ func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*per
 
 func (s *Service) JobPart(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error) {
 	return s.OnJobPart(ctx, ref, wait, steps)
+}
+
+func (s *Service) Output(ctx context.Context, ref string) (json.RawMessage, error) {
+	return s.OnOutput(ctx, ref)
 }
 
 func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
@@ -415,6 +426,26 @@ func (s *Service) ReadyHost(ctx context.Context, name, author string) (*operate.
 
 func (s *Service) DeleteHost(ctx context.Context, name, author string) error {
 	return s.OnDeleteHost(ctx, name, author)
+}
+
+func (s *Service) PutDefinition(ctx context.Context, name string, body []byte, mediaType, author string) (*operate.DefinitionView, bool, error) {
+	return s.OnPutDefinition(ctx, name, body, mediaType, author)
+}
+
+func (s *Service) GetDefinition(ctx context.Context, ref string) (*operate.DefinitionView, error) {
+	return s.OnGetDefinition(ctx, ref)
+}
+
+func (s *Service) ListDefinitions(ctx context.Context, limit int, cursor string) (*perdure.Page[operate.DefinitionView], error) {
+	return s.OnListDefinitions(ctx, limit, cursor)
+}
+
+func (s *Service) PromoteDefinition(ctx context.Context, name string, version int, author string) (*operate.DefinitionView, error) {
+	return s.OnPromoteDefinition(ctx, name, version, author)
+}
+
+func (s *Service) DeleteDefinition(ctx context.Context, ref, author string) error {
+	return s.OnDeleteDefinition(ctx, ref, author)
 }
 
 func (s *Service) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {

@@ -32,8 +32,9 @@ func Job() *perdure.JobView {
 		ID: ID, Key: "order-1042", Type: "order", Priority: 5, Labels: map[string]string{"customer": "c-77"},
 		States:  &perdure.StateNames{Undone: "disabled", Done: "active"},
 		Current: perdure.Unsure, Desired: perdure.Undone, Phase: perdure.Running, Then: &done, Restarts: 1, Unsettled: 2,
-		CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
+		StartAt: At, StartBy: At, CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
 		Input: json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`), InputBytes: 70_000,
+		Output: json.RawMessage(`{"receipt":"r-1042"}`), OutputBytes: 70_000, OutputError: "no receipt", MadeFrom: "order@7",
 		Definition: Definition(), DefinitionBytes: 80_000,
 		Alerts:  []perdure.AlertView{Alert()},
 		TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", TraceURL: "https://traces.example.com/4bf92f3577b34da6a3ce929d0e0e4736",
@@ -52,6 +53,12 @@ func Job() *perdure.JobView {
 			{Name: "charge", Agent: "payments", Action: "charge", After: []string{"reserve"}, Turn: 1, Key: "k/charge/1"},
 		},
 	}
+}
+
+// Stored is a version of a stored definition.
+func Stored() *operate.DefinitionView {
+	return &operate.DefinitionView{Name: "order", Version: 7, Hash: "9f86d0", Current: 5, Latest: 7, CreatedAt: At, Author: "anna", UpdatedAt: At,
+		Versions: []operate.DefinitionVersion{{Version: 7, Hash: "9f86d0", CreatedAt: At, Author: "anna"}}, Definition: Definition()}
 }
 
 // Definition is the definition of a job.
@@ -306,6 +313,15 @@ func Full() *Service {
 		OnDrainHost:  func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
 		OnReadyHost:  func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
 		OnDeleteHost: func(context.Context, string, string) error { return nil },
+		OnPutDefinition: func(context.Context, string, []byte, string, string) (*operate.DefinitionView, bool, error) {
+			return Stored(), true, nil
+		},
+		OnGetDefinition: func(context.Context, string) (*operate.DefinitionView, error) { return Stored(), nil },
+		OnListDefinitions: func(context.Context, int, string) (*perdure.Page[operate.DefinitionView], error) {
+			return &perdure.Page[operate.DefinitionView]{Items: []operate.DefinitionView{*Stored()}, NextCursor: "z"}, nil
+		},
+		OnPromoteDefinition: func(context.Context, string, int, string) (*operate.DefinitionView, error) { return Stored(), nil },
+		OnDeleteDefinition:  func(context.Context, string, string) error { return nil },
 		OnPutSchedule: func(context.Context, operate.ScheduleRequest) (*operate.ScheduleView, bool, error) {
 			return Schedule(), true, nil
 		},
@@ -351,8 +367,11 @@ func Full() *Service {
 			}
 			return out, nil
 		},
-		OnJob:        func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
-		OnJobPart:    func(context.Context, string, time.Duration, operate.Steps) (*perdure.JobView, error) { return job() },
+		OnJob:     func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnJobPart: func(context.Context, string, time.Duration, operate.Steps) (*perdure.JobView, error) { return job() },
+		OnOutput: func(context.Context, string) (json.RawMessage, error) {
+			return json.RawMessage(`{"receipt":"r-1042"}`), nil
+		},
 		OnDefinition: func(context.Context, string) (json.RawMessage, error) { return Definition(), nil },
 		OnStep:       func(context.Context, string, string) (*perdure.StepDetail, error) { return Step(), nil },
 		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {

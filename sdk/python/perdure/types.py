@@ -247,8 +247,14 @@ class Job(_Job, total=False):
     inputBytes       size of an input that is left out
     key              idempotency key of the submission
     labels           of the definition or submission
+    madeFrom         
+    output           
+    outputBytes      
+    outputError      
     restarts         how often a restart rung was used
     settledAt        when it was settled
+    startAt          
+    startBy          
     states           the definition's names for done and undone
     steps            the steps by name, in the order of the definition
     summary          in lists that ask for it: how far the steps are, and why an open one is not running
@@ -267,8 +273,14 @@ class Job(_Job, total=False):
     inputBytes: int
     key: str
     labels: Dict[str, str]
+    madeFrom: str
+    output: Any
+    outputBytes: int
+    outputError: str
     restarts: int
     settledAt: str
+    startAt: str
+    startBy: str
     states: StateNames
     steps: Dict[str, Step]
     summary: JobSummary

@@ -18,6 +18,8 @@ export interface JobDefinition {
   flow?: "chain";
   /** The value of `input` in expressions: any JSON up to 1 MiB. */
   input?: unknown;
+  /** A JSON Schema (2020-12) of the input. A submission whose input does not fit is refused. */
+  inputSchema?: unknown;
   /** Two submissions with the same key are one job: 1 to 200 printable characters, not starting with job_ or @, no /. May be computed from the input. */
   key?: string;
   /** Labels by which jobs are found. */
@@ -28,10 +30,22 @@ export interface JobDefinition {
   notify?: notify[];
   /** The escalation ladder for steps whose retries are used up. A step may have its own. */
   onFailure?: Ladder;
+  /** The output of the job, computed when its last step settles. Strings may have ${…}, which see the outputs of all steps. */
+  output?: unknown;
+  /** A JSON Schema (2020-12) of the output. An output that does not fit is left out, with an alert. */
+  outputSchema?: unknown;
   /** 0 to 9, 9 first. May be computed from the input. */
   priority?: number | string;
+  /** When the job starts, as in RFC 3339: it waits until then. May be computed from the input. */
+  startAt?: string;
+  /** How long after its submission the job starts. Not together with startAt. */
+  startIn?: string;
+  /** The time within which a run must be dispatched, counted from when the job may start. Otherwise the job fails as onFailure says, and is undone without one. */
+  startWithin?: string;
   /** Names that are shown in place of undone and done. */
   states?: StateNames;
+  /** Makes further submissions with the same key the first job: within a time since its submission, or while it is unsettled. */
+  unique?: unique;
 }
 
 export type hostLabels = Record<string, "*" | string>;
@@ -97,10 +111,14 @@ export interface StepDefinition {
   completeWithin?: string;
   /** How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin. */
   heartbeat?: string;
+  /** A JSON Schema (2020-12) of the input of do runs. If it does not fit, no run is dispatched, and the step fails with the code inputInvalid. */
+  inputSchema?: unknown;
   /** Limits of which each run, and each undo run, holds a permit until it ends. */
   limits?: LimitDefinition[];
   /** The escalation ladder when the retries are used up. Default: that of the job. */
   onFailure?: Ladder;
+  /** A JSON Schema (2020-12) of the output of do runs. If it does not fit, the run has failed with the code outputInvalid, and is not tried again. */
+  outputSchema?: unknown;
   /** pack: of the hosts that fit, the one with the least left over. spread: the one with the most. */
   place?: "pack" | "spread";
   /** Labels of hosts that go first. They exclude none. */
@@ -134,6 +152,15 @@ export interface UndoDefinition {
   sameHost?: "prefer" | "require" | "any";
   /** The input of the undo, in place of that of the do run. Its expressions may also refer to `output`, `key` and `doKey`. */
   with?: unknown;
+}
+
+export interface unique {
+  /** The key, which counts for jobs of the same type. May be computed from the input: text, a number, true or false. */
+  key: string;
+  /** unsettled: the first job is the answer until it is settled. */
+  while?: "unsettled";
+  /** How long the first job is the answer, at most 30 days. Either within or while is given. */
+  within?: string;
 }
 
 export type HttpValues = Record<string, unknown> | string;

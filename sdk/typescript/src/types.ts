@@ -141,8 +141,8 @@ export interface BatchAnswer {
 export interface BatchBody {
   /** Definitions; or, if definition is given, the values of each job */
   jobs: (JobDefinition | JobValues)[];
-  /** The definition that all jobs have in common; each item of jobs then has only its own values */
-  definition?: JobDefinition;
+  /** The definition that all jobs have in common, or the name of a stored one, such as order@7; each item of jobs then has only its own values */
+  definition?: JobDefinition | string;
 }
 
 export interface BatchResult {
@@ -320,6 +320,26 @@ export interface ClaimBody {
 export interface Count {
   n: number;
   capped?: boolean;
+}
+
+export interface Definition {
+  current: number;
+  latest: number;
+  name: string;
+  updatedAt: string;
+  author?: string;
+  createdAt?: string;
+  definition?: unknown;
+  hash?: string;
+  version?: number;
+  versions?: DefinitionVersion[];
+}
+
+export interface DefinitionVersion {
+  author: string;
+  createdAt: string;
+  hash: string;
+  version: number;
 }
 
 export interface Delivery {
@@ -588,8 +608,14 @@ export interface Job {
   inputBytes?: number;
   key?: string;
   labels?: Record<string, string>;
+  madeFrom?: string;
+  output?: unknown;
+  outputBytes?: number;
+  outputError?: string;
   restarts?: number;
   settledAt?: string;
+  startAt?: string;
+  startBy?: string;
   states?: StateNames;
   steps?: Record<string, Step>;
   summary?: JobSummary;
@@ -620,6 +646,7 @@ export interface JobValues {
   key?: string;
   labels?: Record<string, string>;
   priority?: unknown;
+  startAt?: string;
 }
 
 export interface KeyLimit {
@@ -835,6 +862,13 @@ export interface PageBulkRefusal {
   scannedBackTo?: string;
 }
 
+export interface PageDefinition {
+  items: Definition[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface PageDelivery {
   items: Delivery[];
   count?: Count;
@@ -924,6 +958,11 @@ export interface PlanLimit {
 export interface Preview {
   effects: Effects;
   job: Job;
+}
+
+export interface PromoteBody {
+  /** The version that the name means from now on */
+  version: number;
 }
 
 export interface RawRun {

@@ -141,6 +141,11 @@ var Columns = [...]Column{
 	{"traceparent", Text, true, false, unsafe.Offsetof(job.Traceparent)},
 	{"job_limits", Text, true, false, unsafe.Offsetof(job.Needs)},
 	{"submitter", Text, true, false, unsafe.Offsetof(job.Submitter)},
+	{"start_at", Time, true, false, unsafe.Offsetof(job.StartAt)},
+	{"start_by", Time, true, false, unsafe.Offsetof(job.StartBy)},
+	{"job_has_output", Flag, true, false, unsafe.Offsetof(job.HasOutput)},
+	{"made_from", Text, true, false, unsafe.Offsetof(job.MadeFrom)},
+	{"output_error", Text, true, false, unsafe.Offsetof(job.OutputError)},
 }
 
 // All is the number of columns. A store may use the IDs from All to MaxID for columns of its own.
