@@ -23,6 +23,7 @@ import { Alerts, mostAlertsCounted } from "./pages/alerts.tsx";
 import { JobPage } from "./pages/job.tsx";
 import { Jobs } from "./pages/jobs.tsx";
 import { Limits } from "./pages/limits.tsx";
+import { SchedulePages } from "./pages/schedules.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
 
@@ -78,7 +79,7 @@ function Unidentified() {
 
 /** The right that each page needs. */
 const rightOf: Partial<Record<Page, Right>> = {
-  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", hosts: "watch", limits: "watch", webhooks: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
+  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", hosts: "watch", limits: "watch", schedules: "watch", webhooks: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
 };
 
 function Content() {
@@ -102,6 +103,8 @@ function Content() {
       return <HostPages />;
     case "limits":
       return <Limits />;
+    case "schedules":
+      return <SchedulePages />;
     case "webhooks":
       return <WebhookPages />;
     case "nodes":
@@ -158,6 +161,7 @@ const entries: [page: Page, href: string, title: string][] = [
   ["agents", link.agents(), "Agents"],
   ["hosts", link.hosts(), "Hosts"],
   ["limits", link.limits(), "Limits"],
+  ["schedules", link.schedules(), "Schedules"],
   ["webhooks", link.webhooks(), "Webhooks"],
   ["nodes", link.nodes(), "Nodes"],
   ["submit", link.submit(), "Submit"],

@@ -173,6 +173,7 @@ const alertSigns: Record<string, Mark> = {
   refused: { sign: "×", word: "refused", tone: "bad", detail: "A submission in a caller's own transaction was refused." },
   clock: { sign: "!", word: "clock", tone: "bad", detail: "The clock of the database server was set." },
   undelivered: { sign: "■", word: "undelivered", tone: "bad", detail: "Notifications of a receiver are dead: they were not delivered in time." },
+  schedule: { sign: "■", word: "schedule paused", tone: "bad", detail: "A schedule was paused, because its jobs have failed or were refused." },
   noSpace: { sign: "■", word: "no space", tone: "bad", detail: "The state directory of a host is full: it gets no runs." },
   setback: { sign: "!", word: "setback", tone: "bad", detail: "The store may have lost commits." },
 };
