@@ -157,7 +157,7 @@ func (w *Workset) awaitSignal(e *entry, r *row, ps *PlanStep) {
 	st := w.topic(topic)
 	found, ok := w.found[want]
 	delete(w.found, want)
-	if !ok || found.signal != nil && !found.signal.Kept() { // not searched yet, or another step was faster
+	if !ok || found.signal != nil && slices.Contains(w.TakenSignals(topic), found.signal.Number) { // not searched yet, or another step was faster
 		w.missing.Signals = append(w.missing.Signals, want)
 		w.block(task{entry: e, kind: taskAdvance, index: r.Index})
 		return

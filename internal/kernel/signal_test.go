@@ -160,6 +160,22 @@ func TestSignalAndTimerNeverBoth(t *testing.T) {
 	w.jobIs("done settled")
 }
 
+// F290: steps that begin to wait in one event receive different signals.
+func TestStepsReceiveDifferentSignals(t *testing.T) {
+	w := newWorld(t, "s signal; r signal; q signal")
+	w.job = &Job{ID: perdure.JobID{15: 1}}
+	for _, id := range []string{"e1", "e2"} {
+		ws := NewWorkset(w.now, nil)
+		w.sendIn(ws, id, false)
+		w.saveSignals(ws.Changes().Signals)
+	}
+	w.job = nil
+	w.submitPlan()
+	w.require(strings.Contains(w.outputOf("s"), `"id":"e1"`) && strings.Contains(w.outputOf("r"), `"id":"e2"`), "outputs %s, %s", w.outputOf("s"), w.outputOf("r"))
+	w.stepIs("q", "undone waiting")
+	w.require(len(w.signals[0].Taken) == 1 && len(w.signals[1].Taken) == 1, "%+v, %+v", w.signals[0], w.signals[1])
+}
+
 func TestSignalToAllWakesThoseThatWait(t *testing.T) {
 	w := submit(t, "s signal; r signal; q after s signal")
 	if taken := w.send("e1", true); len(taken) != 2 {
@@ -250,7 +266,7 @@ func TestTopicOfAStep(t *testing.T) {
 
 func TestApprovals(t *testing.T) {
 	ask := func(with string) *world {
-		w := newWorld(t, "p approval lasts or undo; b after p")
+		w := newWorld(t, "p approval lasts attempts 3 or undo; b after p") // it is not tried again
 		w.plan.Steps[0].Do = script{text: with}
 		w.submitPlan()
 		return w

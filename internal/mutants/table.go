@@ -97,7 +97,7 @@ var ofRules = []mutant{
 	{name: "a rate is not counted for a key", file: "internal/kernel/claim.go", old: "u.Bucket = r.Take(u.Bucket, a.Now, n.Amount)", new: "u.Bucket = r.Take(u.Bucket, a.Now, 0)", run: "Rate"},
 	{name: "a signal reaches a step whose time has passed", file: "internal/kernel/signal.go", old: " && (s.AvailableAt.IsZero() || w.now.Before(s.AvailableAt))\n}", new: "\n}", run: "SignalAndTimer"},
 	{name: "a step waits for a signal while another one is kept", file: "internal/kernel/signal.go", old: "	s := found.signal\n	if s == nil {", new: "	s := (*Signal)(nil)\n	if true {", run: "Signal"},
-	{name: "two steps of a transaction receive one signal", file: "internal/kernel/signal.go", old: "if !ok || found.signal != nil && !found.signal.Kept() {", new: "if !ok {", run: "Signal"},
+	{name: "two steps of a transaction receive one signal", file: "internal/kernel/signal.go", old: "if !ok || found.signal != nil && slices.Contains(w.TakenSignals(topic), found.signal.Number) {", new: "if !ok {", run: "DifferentSignals"},
 	{name: "a signal for one job reaches another", file: "internal/kernel/signal.go", old: "return s.Job.IsZero() || s.Job == job", new: "return true", run: "Signal"},
 	{name: "a step that ends its wait is still found", file: "internal/kernel/workset.go", old: "r.Phase, r.AvailableAt, r.Topic, r.Approval = p, at, \"\", \"\"", new: "r.Phase, r.AvailableAt = p, at", run: "Signal|Approvals"},
 	{name: "a signal to all is kept", file: "internal/kernel/signal.go", old: "		s.Taken = []string{}\n", new: "", run: "Signal"},

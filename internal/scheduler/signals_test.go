@@ -86,6 +86,26 @@ func TestSignalsAndStepsMeet(t *testing.T) {
 	})
 }
 
+// F290: steps of one job that begin to wait for the same topic in one transaction receive different signals.
+func TestKeptSignalsForStepsOfOneJob(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		for _, id := range []string{"e1", "e2"} {
+			d.send(operate.Signal{Key: "k", ID: id})
+		}
+		job := d.submit(waitsFor("k", "k", "k"))
+		if j := d.job(job); j.Unsettled != 1 {
+			t.Fatalf("%+v", j)
+		}
+		if r := d.send(operate.Signal{Key: "k", ID: "e3"}); len(r.Matched) != 1 || r.Matched[0] != job.String()+"/s2" {
+			t.Errorf("%+v", r)
+		}
+		if j := d.job(job); j.Current != perdure.Done {
+			t.Errorf("%+v", j)
+		}
+	})
+}
+
 // F141, F291: the same id has one effect while it is remembered, and the answer says what that was.
 func TestSignalAgain(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
