@@ -50,7 +50,7 @@ func (w *world) drawSchedules(r *rand.Rand) error {
 			return err
 		}
 		keyless := *d.plan.Definition
-		keyless.Key = ""
+		keyless.Key, keyless.Unique = "", nil
 		d.plan.Definition = &keyless
 		text := definition.Canonical(d.plan)
 		plans, err := compiler.Parse(text, definition.JSON, definition.Options{})
@@ -63,7 +63,7 @@ func (w *world) drawSchedules(r *rand.Rand) error {
 		}
 		plan := *plans[0]
 		plan.Shape = w.watch(plan.Shape)
-		d = &draft{plan: &plan}
+		d = &draft{plan: &plan, output: d.output}
 		for i := range plan.Steps {
 			d.recipes = append(d.recipes, recipes[plan.Steps[i].Name])
 		}
@@ -285,7 +285,7 @@ func ownSchedule(d *draft, key string) *draft {
 	if _, ok := kernel.FiringOf(key); !ok {
 		return d
 	}
-	return &draft{plan: timetable.WithKey(d.plan, key), recipes: d.recipes}
+	return &draft{plan: timetable.WithKey(d.plan, key), recipes: d.recipes, output: d.output}
 }
 
 // auditSchedules checks that no schedule was left behind: its times were handled, the news of its jobs are counted, and the

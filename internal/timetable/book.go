@@ -105,6 +105,9 @@ func (b *Book) Check(job *operate.ScheduleJob, name string, at time.Time) (*kern
 	if plan.Definition.Key != "" {
 		return nil, refuseJob("/job/definition/key", "a schedule makes the keys of its jobs: @schedule:NAME:TIME", "leave it out")
 	}
+	if plan.Definition.Unique != nil {
+		return nil, refuseJob("/job/definition/unique", "each time of a schedule has a job of its own", "leave it out; overlap says what happens while the job before has not settled")
+	}
 	return plan, nil
 }
 

@@ -33,7 +33,7 @@ var allowed = []string{
 func TestEveryStatementUsesAnIndex(t *testing.T) {
 	racedetector.Skip(t)
 	s := newPoster(t)
-	storetest.Differential(t, 1, 4500, memory.New(), s)
+	storetest.Differential(t, 1, 6500, memory.New(), s)
 	conns := []*conn{s.write, s.registry}
 	for range readers {
 		conns = append(conns, <-s.read.free)
