@@ -139,6 +139,7 @@ var Columns = [...]Column{
 	{"settled_at", Time, true, false, unsafe.Offsetof(job.SettledAt)},
 	{"reopened_at", Time, true, false, unsafe.Offsetof(job.ReopenedAt)},
 	{"traceparent", Text, true, false, unsafe.Offsetof(job.Traceparent)},
+	{"job_limits", Text, true, false, unsafe.Offsetof(job.Needs)},
 	{"submitter", Text, true, false, unsafe.Offsetof(job.Submitter)},
 }
 
