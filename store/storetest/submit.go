@@ -122,7 +122,7 @@ func fullJob(n int) *kernel.Job {
 		CompleteBy: at(1 * time.Hour), ParkedAt: at(2 * time.Hour), Overdue: true,
 		GivenUpBy: "anna", GivenUpReason: "no use\n— really",
 		Needs:      `[{"name":"ads","key":"a","amount":2}]`,
-		ReopenedAt: at(90 * time.Minute), Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		ReopenedAt: at(90 * time.Minute), Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Submitter: "ben",
 		CreatedAt: at(3 * time.Hour), UpdatedAt: at(4 * time.Hour), SettledAt: at(5*time.Hour + time.Microsecond),
 	}
 }
