@@ -56,7 +56,7 @@ func RuleOf(s *operate.ScheduleSettings) (*kernel.TimeRule, error) {
 	return kernel.TimeRuleOf(s, zone)
 }
 
-// Rule implements scheduler.ScheduleBook.
+// Rule implements kernel.ScheduleBook.
 func (b *Book) Rule(s *kernel.Schedule) (*operate.ScheduleSettings, *kernel.TimeRule, error) {
 	r, err := b.of(s)
 	if err != nil {
@@ -82,7 +82,7 @@ func (b *Book) of(s *kernel.Schedule) (*ruled, error) {
 	return r, nil
 }
 
-// Plan implements scheduler.ScheduleBook.
+// Plan implements kernel.ScheduleBook.
 func (b *Book) Plan(s *kernel.Schedule, k kernel.FiringKey) (*kernel.Plan, error) {
 	r, err := b.of(s)
 	if err != nil {
