@@ -74,7 +74,7 @@ var layers = []layer{
 
 	{pkg: "internal/stats", ours: []string{"", "internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "the numbers of the overview: it counts in the store and in memory, and decides nothing"},
 	{pkg: "internal/courier", ours: []string{"", "internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "as supervisor"},
-	{pkg: "internal/timetable", ours: []string{"", "definition", "internal/env", "internal/kernel", "internal/lru", "operate"}, why: "as supervisor; it reads the time zones and definitions of schedules"},
+	{pkg: "internal/timetable", ours: []string{"", "internal/env", "internal/kernel", "internal/lru", "operate"}, why: "as supervisor; it reads the time zones and settings of schedules"},
 	{pkg: "internal/bulk", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "as supervisor: the service finds the jobs, and the scheduler acts on them"},
 
 	{pkg: "internal/targets", why: "which addresses may be dialled, for the agent http and for webhooks"},
