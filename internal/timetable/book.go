@@ -3,6 +3,7 @@ package timetable
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -199,8 +200,8 @@ func refuseJob(pointer, message, hint string) error {
 // below returns an error whose pointers are those of a definition, as one of the settings. The places in the text are left
 // out: they are those of another text.
 func below(base string, err error) error {
-	e, ok := err.(*perdure.Error)
-	if !ok {
+	var e *perdure.Error
+	if !errors.As(err, &e) {
 		return err
 	}
 	moved := *e
