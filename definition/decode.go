@@ -28,7 +28,9 @@ type decoder struct {
 	evaluator       expr.Evaluator
 	budget          *kernel.Budget        // of the call; nil: none
 	evaluated       []evaluatedExpression // and the expressions that depend on no more than that
-	limitTexts      []expr.Pieces         // the keys of limits that do
+	limitTexts      []expr.Pieces         // the keys of limits of steps that do
+	limitsNode      *text.Node            // the limits of the job
+	jobLimits       []jobLimit            // the same
 	expressionCount int                   // expressions so far
 	rest            []byte                // see memo
 }
@@ -94,6 +96,8 @@ func (d *decoder) job(n *text.Node) {
 			d.def.OnFailure = d.ladder(v, p)
 		case "completeWithin":
 			d.def.CompleteWithin = d.duration(v, p)
+		case "limits":
+			d.limitsNode = v
 		case "states":
 			d.def.States = d.states(v, p)
 		case "notify":
@@ -279,7 +283,7 @@ func (d *decoder) after(n *text.Node, p *text.Pointer) []place {
 	return places
 }
 
-// limits reads the limits of which a step needs permits.
+// limits reads the limits of which a step or job needs permits.
 func (d *decoder) limits(n *text.Node, p *text.Pointer) []kernel.LimitUse {
 	if n.Kind != text.List {
 		d.mismatch(n, p, "a list of limits").WithHint("limits: [{name: ads-api, key: \"${input.account}\"}]")

@@ -22,11 +22,12 @@ var jobFields = []field{
 	{name: "flow", schema: `{"const":"chain"}`, doc: "chain: each step comes after the one above it."},
 	{name: "onFailure", schema: `{"$ref":"#/$defs/ladder"}`, doc: "The escalation ladder for steps whose retries are used up. A step may have its own."},
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration","examples":["1h"]}`, doc: "The time within which the job must end."},
+	{name: "limits", schema: `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/limit"}}`, doc: "Limits of which the job holds permits from its first run until it is settled or parked. Keys may be computed from the input."},
 	{name: "states", schema: `{"$ref":"#/$defs/states"}`, doc: "Names that are shown in place of undone and done."},
 	{name: "notify", schema: `{"type":"array","maxItems":4,"items":{"$ref":"#/$defs/notify"}}`, doc: "Receivers of notifications about the job."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
-	{name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", planned: true},
+	{name: "schedule", planned: true},
 	{name: "inputSchema", planned: true}, {name: "output", planned: true}, {name: "outputSchema", planned: true},
 }
 
@@ -67,8 +68,8 @@ var prefersFields = []field{{name: "labels"}}
 
 var limitFields = []field{
 	{name: "name", schema: `{"$ref":"#/$defs/name","examples":["ads-api"]}`, doc: "The name of the limit, as set with: perdure limits set NAME. A limit that is not set bounds nothing."},
-	{name: "key", schema: `{"type":"string","minLength":1,"examples":["${input.account}"]}`, doc: "The key within the limit, for which --per-key is the bound. Computed when the step becomes ready: text, a number, true or false."},
-	{name: "amount", schema: `{"type":"integer","minimum":1,"maximum":1000000,"default":1}`, doc: "How many permits a run holds."},
+	{name: "key", schema: `{"type":"string","minLength":1,"examples":["${input.account}"]}`, doc: "The key within the limit, for which --per-key is the bound. Text, a number, true or false. That of a step is computed when the step becomes ready, that of a job when it is submitted."},
+	{name: "amount", schema: `{"type":"integer","minimum":1,"maximum":1000000,"default":1}`, doc: "How many permits a run or job holds."},
 }
 
 var notifyFields = []field{

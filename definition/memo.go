@@ -20,8 +20,10 @@ import (
 type memo struct {
 	shape *kernel.Shape
 	early []evaluatedExpression
-	keys  []expr.Pieces // of limits: each is evaluated and checked for each job
+	keys  []expr.Pieces // of limits of steps: each is evaluated and checked for each job
 	rest  []byte        // the canonical text after the values, with the steps in the order of their names
+
+	limits []jobLimit // of the job
 }
 
 // evaluatedExpression is an expression that depends on the input alone. It is evaluated for each job, because its errors are
@@ -152,12 +154,16 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 			return nil, false
 		}
 	}
+	needs, err := d.jobNeeds(k.limits)
+	if err != nil {
+		return nil, false
+	}
 	if len(def.Labels) == 0 {
 		def.Labels = nil
 	}
 	var room [1024]byte
 	text := append(appendValues(room[:0], def), k.rest...)
-	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text)}
+	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text), Needs: needs}
 	return &allocated.plan, true
 }
 
@@ -173,7 +179,7 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 			return // the values of built-in agents are checked, too
 		}
 	}
-	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, rest: d.rest})
+	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, rest: d.rest, limits: d.jobLimits})
 }
 
 // decoders are empty decoders for With. A decoder is large, and no plan refers to it.

@@ -12,6 +12,9 @@ import (
 // the garbage collector counts.
 func shapeBytes(s *kernel.Shape) int {
 	n := int(unsafe.Sizeof(*s)+unsafe.Sizeof(*s.Common)) + cap(s.Text) + indexBytes*len(s.Index)
+	for _, use := range s.Common.Limits {
+		n += int(unsafe.Sizeof(use)) + len(use.Name) + len(use.Key)
+	}
 	for i := range s.Steps {
 		n += stepBytes(&s.Steps[i])
 	}

@@ -20,6 +20,7 @@ type Definition struct {
 	Input          json.RawMessage     `json:"input,omitempty"`
 	OnFailure      Ladder              `json:"onFailure,omitempty"`
 	CompleteWithin perdure.Duration    `json:"completeWithin,omitempty"`
+	Limits         []LimitUse          `json:"limits,omitempty"`
 	States         *perdure.StateNames `json:"states,omitempty"`
 	Notify         []NotifyDefinition  `json:"notify,omitempty"`
 	Steps          StepDefinitions     `json:"steps"`
@@ -60,7 +61,7 @@ type Preferences struct {
 	Labels map[string]string `json:"labels"`
 }
 
-// LimitUse is a limit of which a step needs permits while it runs.
+// LimitUse is a limit of which a step needs permits while it runs, or a job from its first run until it is settled or parked.
 type LimitUse struct {
 	Name   string `json:"name"`
 	Key    string `json:"key,omitempty"`    // may hold ${…}; empty: none

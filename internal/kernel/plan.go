@@ -30,6 +30,7 @@ type Plan struct {
 	*Shape
 	Definition *Definition
 	Hash       [32]byte // the definition's fingerprint
+	Needs      Needs    // of a submission; see Job.Needs
 
 	Traceparent string // of the submission; see Job.Traceparent
 }

@@ -52,8 +52,9 @@ func TestConcurrentMigrationsSucceed(t *testing.T) {
 }
 
 // takeBackConsole takes back migrations 4 to 14, but for the view steps.
-const takeBackConsole = `drop view perdure.agents; alter table perdure.agent drop patience; create view perdure.agents as select name, ageing / 1e6::double precision as ageing_seconds from perdure.agent;
-	drop view perdure.schedules, perdure.firings; drop table perdure.schedule, perdure.firing; drop table perdure.artifact_use; drop table perdure.host; drop view perdure.held_roles; drop table perdure.held_role; drop table perdure.log_chunk, perdure.log; drop view perdure.notifications, perdure.receivers; drop table perdure.notification, perdure.receiver_full, perdure.receiver; drop view perdure.jobs, perdure.steps; alter table perdure.step drop reopened_at, drop traceparent, drop progress_at, drop stop_requested_at, drop host;
+const takeBackConsole = `drop view perdure.limits; alter table perdure."limit" drop rates; drop table perdure.bucket; create view perdure.limits as select name from perdure."limit";
+	drop view perdure.agents; alter table perdure.agent drop patience; create view perdure.agents as select name, ageing / 1e6::double precision as ageing_seconds from perdure.agent;
+	drop view perdure.schedules, perdure.firings; drop table perdure.schedule, perdure.firing; drop table perdure.artifact_use; drop table perdure.host; drop view perdure.held_roles; drop table perdure.held_role; drop table perdure.log_chunk, perdure.log; drop view perdure.notifications, perdure.receivers; drop table perdure.notification, perdure.receiver_full, perdure.receiver; drop view perdure.jobs, perdure.steps; alter table perdure.step drop reopened_at, drop traceparent, drop job_limits, drop progress_at, drop stop_requested_at, drop host;
 	drop view perdure.audit; drop table perdure.audit_entry, perdure.credential; drop table perdure.exception, perdure.stats, perdure.series, perdure.bulk_refusal, perdure.bulk; drop index perdure.alert_kind;
 	drop view perdure.alerts; drop index perdure.alert_open_step, perdure.alert_open_kind;
 	alter table perdure.alert drop type, drop job_key, drop code, drop attempts;

@@ -137,6 +137,7 @@ var Columns = [...]Column{
 	{"settled_at", Time, true, false, unsafe.Offsetof(job.SettledAt)},
 	{"reopened_at", Time, true, false, unsafe.Offsetof(job.ReopenedAt)},
 	{"traceparent", Text, true, false, unsafe.Offsetof(job.Traceparent)},
+	{"job_limits", Text, true, false, unsafe.Offsetof(job.Needs)},
 }
 
 // All is the number of columns. A store may use the IDs from All to MaxID for columns of its own.

@@ -1,4 +1,4 @@
--- schema: min_reader 14, min_writer 16
+-- schema: min_reader 14, min_writer 17
 --
 -- A schedule starts jobs at given times. settings is what a user has set, as JSON. All nominal times before next_at were
 -- handled: each has a job, or a line of perdure.firing.

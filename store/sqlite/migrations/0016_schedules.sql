@@ -1,4 +1,4 @@
--- schema: min_reader 13, min_writer 15
+-- schema: min_reader 13, min_writer 16
 --
 -- A schedule starts jobs at given times. settings is what a user has set, as JSON. All nominal times before next_at were
 -- handled: each has a job, or a line of perdure_firing.
