@@ -23,7 +23,6 @@ import { Alerts, mostAlertsCounted } from "./pages/alerts.tsx";
 import { JobPage } from "./pages/job.tsx";
 import { Jobs } from "./pages/jobs.tsx";
 import { Limits } from "./pages/limits.tsx";
-import { SchedulePages } from "./pages/schedules.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
 
@@ -34,6 +33,7 @@ const Dialogs = lazy(() => import("./dialogs.tsx").then((part) => part.Dialogs),
 const BulkPages = lazy(() => import("./pages/bulk.tsx").then((part) => part.BulkPages));
 const OneAgent = lazy(() => import("./pages/agent.tsx").then((part) => part.OneAgent));
 const HostPages = lazy(() => import("./pages/hosts.tsx").then((part) => part.HostPages));
+const SchedulePages = lazy(() => import("./pages/schedules.tsx").then((part) => part.SchedulePages));
 const WebhookPages = lazy(() => import("./pages/webhooks.tsx").then((part) => part.WebhookPages));
 const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 

@@ -687,6 +687,20 @@ func (s *Schedule) State() operate.ScheduleState {
 	return operate.ScheduleActive
 }
 
+// ScheduleBook reads the settings of schedules, and makes their jobs.
+type ScheduleBook interface {
+	Rule(*Schedule) (*operate.ScheduleSettings, *TimeRule, error)
+	// Plan returns the plan of a job of a schedule, with its key. An error with a code says why there is no such job.
+	Plan(*Schedule, FiringKey) (*Plan, error)
+}
+
+// Fired counts what one round of the timetable has done.
+type Fired struct {
+	Jobs int           // that were submitted
+	Late time.Duration // how late the latest of them was, beyond its jitter
+	Left bool          // some schedules could not be decided, and are still due
+}
+
 // ErrNoSchedule returns the error for a schedule that does not exist.
 func ErrNoSchedule(name string) error {
 	return perdure.Refuse(perdure.CodeNotFound, "there is no schedule %s", name)

@@ -30,7 +30,7 @@ var groups = []group{
 	{title: "observation", says: "metrics, traces", shown: []string{"internal/metrics,", "watch; tracing"}, pkgs: []string{"internal/watch", "internal/metrics", "tracing"}, row: 2, left: 2, wide: 1},
 	{title: "service", says: "what callers get", shown: []string{"service, access,", "graph"}, pkgs: []string{"internal/service", "internal/access", "internal/artifacts", "internal/artifacts/s3", "internal/graph", "internal/logfile"}, row: 2, left: 3, wide: 1},
 	{title: "agent host", says: "claims, runs, reports", pkgs: []string{"internal/agenthost"}, row: 3, left: 1, wide: 1},
-	{title: "components", says: "roles of one node", shown: []string{"supervisor, bulk,", "courier, stats …"}, pkgs: []string{"internal/supervisor", "internal/courier", "internal/election", "internal/bulk", "internal/stats", "internal/webhook"}, row: 3, left: 2, wide: 1},
+	{title: "components", says: "roles of one node", shown: []string{"supervisor, bulk,", "courier, stats …"}, pkgs: []string{"internal/supervisor", "internal/courier", "internal/election", "internal/bulk", "internal/timetable", "internal/stats", "internal/webhook"}, row: 3, left: 2, wide: 1},
 	{title: "scheduler", says: "transactions", pkgs: []string{"internal/scheduler"}, row: 3, left: 3, wide: 1},
 	{title: "definition", says: "text to plan", shown: []string{"definition"}, pkgs: []string{"definition", "definition/internal/text", "definition/internal/expr", "definition/internal/valueschema"}, row: 3, left: 4, wide: 1},
 	{title: "dispatch", says: "claims meet ready steps", pkgs: []string{"internal/dispatch"}, row: 4, left: 3, wide: 1},

@@ -14,24 +14,10 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// ScheduleBook reads the settings of schedules, and makes their jobs.
-type ScheduleBook interface {
-	Rule(*kernel.Schedule) (*operate.ScheduleSettings, *kernel.TimeRule, error)
-	// Plan returns the plan of a job of a schedule, with its key. An error with a code says why there is no such job.
-	Plan(*kernel.Schedule, kernel.FiringKey) (*kernel.Plan, error)
-}
-
-// Fired counts what FireSchedules has done.
-type Fired struct {
-	Jobs int           // that were submitted
-	Late time.Duration // how late the latest of them was, beyond its jitter
-	Left bool          // some schedules could not be decided, and are still due
-}
-
 // FireSchedules handles schedules that are due: it submits at most room jobs. Each schedule is decided in one transaction,
 // which submits its jobs and writes its row. So a nominal time has its job exactly if the row has passed it, whenever a
 // node dies. If the context has a leadership that is no longer valid, the error is kernel.ErrDeposed.
-func (s *Scheduler) FireSchedules(ctx context.Context, due []*kernel.Schedule, room int, book ScheduleBook) (Fired, error) {
+func (s *Scheduler) FireSchedules(ctx context.Context, due []*kernel.Schedule, room int, book kernel.ScheduleBook) (kernel.Fired, error) {
 	var leadership *kernel.Leadership
 	if m, ok := kernel.LeadershipOf(ctx); ok {
 		leadership = &m
@@ -41,7 +27,7 @@ func (s *Scheduler) FireSchedules(ctx context.Context, due []*kernel.Schedule, r
 	for ; admitted < room; admitted++ {
 		if err := s.backlog.admit(ctx); err != nil {
 			if perdure.CodeOf(err) != perdure.CodeBacklogFull {
-				return Fired{}, err
+				return kernel.Fired{}, err
 			}
 			break
 		}
@@ -54,7 +40,7 @@ func (s *Scheduler) FireSchedules(ctx context.Context, due []*kernel.Schedule, r
 			for range admitted {
 				s.backlog.answered(false)
 			}
-			return Fired{}, err
+			return kernel.Fired{}, err
 		}
 		// The room is divided before it is known who needs it. A schedule that gets too little is due again at once.
 		share := (left + len(due) - i - 1) / (len(due) - i)
@@ -64,9 +50,9 @@ func (s *Scheduler) FireSchedules(ctx context.Context, due []*kernel.Schedule, r
 	}
 	err := s.doAll(ctx, requests, done)
 	if err != nil {
-		return Fired{}, err // the requests may still be carried out; the backlog counts itself again
+		return kernel.Fired{}, err // the requests may still be carried out; the backlog counts itself again
 	}
-	var out Fired
+	var out kernel.Fired
 	for i := range ops {
 		if rerr := requests[i].err; rerr != nil {
 			err = cmp.Or(err, rerr)
@@ -86,7 +72,7 @@ func (s *Scheduler) FireSchedules(ctx context.Context, due []*kernel.Schedule, r
 }
 
 // replaceable returns the jobs that a schedule may undo in favour of the next one. They are locked before the others.
-func (s *Scheduler) replaceable(ctx context.Context, sched *kernel.Schedule, book ScheduleBook) (jobs []perdure.JobID, err error) {
+func (s *Scheduler) replaceable(ctx context.Context, sched *kernel.Schedule, book kernel.ScheduleBook) (jobs []perdure.JobID, err error) {
 	set, _, err := book.Rule(sched)
 	if err != nil || set.OverlapRule() != operate.OverlapReplace {
 		return nil, nil // a rule that cannot be read is handled in the transaction
@@ -110,7 +96,7 @@ func (s *Scheduler) replaceable(ctx context.Context, sched *kernel.Schedule, boo
 type fireOp struct {
 	name       string
 	room       int
-	book       ScheduleBook
+	book       kernel.ScheduleBook
 	leadership *kernel.Leadership
 	replaced   []perdure.JobID // jobs that may be undone
 
@@ -232,7 +218,7 @@ func (b *batch) submit(plan *kernel.Plan) (*submitOp, error) {
 }
 
 // TriggerSchedule submits the job of a nominal time at once; zero: of the present second.
-func (s *Scheduler) TriggerSchedule(ctx context.Context, r operate.ScheduleTrigger, book ScheduleBook) (*operate.ScheduleFired, error) {
+func (s *Scheduler) TriggerSchedule(ctx context.Context, r operate.ScheduleTrigger, book kernel.ScheduleBook) (*operate.ScheduleFired, error) {
 	if err := s.backlog.admit(ctx); err != nil {
 		return nil, err
 	}
@@ -246,7 +232,7 @@ func (s *Scheduler) TriggerSchedule(ctx context.Context, r operate.ScheduleTrigg
 
 type triggerOp struct {
 	r       operate.ScheduleTrigger
-	book    ScheduleBook
+	book    kernel.ScheduleBook
 	audit   operate.AuditEntry
 	backlog *backlog
 	id      perdure.JobID // of an earlier try

@@ -17,6 +17,17 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
+// CompileWith returns a function that compiles a definition in JSON, for a timetable.Book.
+func CompileWith(c Compiler) func(body []byte) (*kernel.Plan, error) {
+	return func(body []byte) (*kernel.Plan, error) {
+		plans, err := c.Parse(body, definition.JSON, definition.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return plans[0], nil // JSON has one
+	}
+}
+
 // PutSchedule implements operate.Schedules.
 func (svc *Service) PutSchedule(ctx context.Context, r operate.ScheduleRequest) (*operate.ScheduleView, bool, error) {
 	if err := cmp.Or(svc.ended(), checkAuthor(r.Author), r.Check()); err != nil {

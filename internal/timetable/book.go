@@ -3,27 +3,22 @@ package timetable
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 	_ "time/tzdata" // the time zones of hosts without them
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lru"
 	"github.com/perdure/perdure/operate"
 )
 
-// Compiler compiles definitions.
-type Compiler interface {
-	Parse(data []byte, format definition.Format, opts definition.Options) ([]*definition.Plan, error)
-}
-
 // Book reads the settings of schedules, and makes their jobs. It keeps what it has read.
 type Book struct {
-	compiler Compiler
-	rules    *lru.Cache[string, *ruled]
+	compile func(body []byte) (*kernel.Plan, error)
+	rules   *lru.Cache[string, *ruled]
 }
 
 // ruled are the settings of one version of a schedule.
@@ -36,9 +31,9 @@ type ruled struct {
 // bookBytes bounds the memory of a book: about that of the schedules that fire often.
 const bookBytes = 16 << 20
 
-// NewBook returns a book.
-func NewBook(c Compiler) *Book {
-	return &Book{compiler: c, rules: lru.New[string](bookBytes, func(r *ruled) int { return 3*len(r.text) + 1024 })}
+// NewBook returns a book. compile compiles a definition in JSON.
+func NewBook(compile func(body []byte) (*kernel.Plan, error)) *Book {
+	return &Book{compile: compile, rules: lru.New[string](bookBytes, func(r *ruled) int { return 3*len(r.text) + 1024 })}
 }
 
 // RuleOf returns the rule of times of settings that were checked.
@@ -56,7 +51,7 @@ func RuleOf(s *operate.ScheduleSettings) (*kernel.TimeRule, error) {
 	return kernel.TimeRuleOf(s, zone)
 }
 
-// Rule implements scheduler.ScheduleBook.
+// Rule implements kernel.ScheduleBook.
 func (b *Book) Rule(s *kernel.Schedule) (*operate.ScheduleSettings, *kernel.TimeRule, error) {
 	r, err := b.of(s)
 	if err != nil {
@@ -82,14 +77,14 @@ func (b *Book) of(s *kernel.Schedule) (*ruled, error) {
 	return r, nil
 }
 
-// Plan implements scheduler.ScheduleBook.
+// Plan implements kernel.ScheduleBook.
 func (b *Book) Plan(s *kernel.Schedule, k kernel.FiringKey) (*kernel.Plan, error) {
 	r, err := b.of(s)
 	if err != nil {
 		return nil, err
 	}
 	previous, _ := r.rule.Previous(k.Nominal)
-	plan, err := b.compile(&r.settings.Job, k.Schedule, k.Nominal, previous)
+	plan, err := b.plan(&r.settings.Job, k.Schedule, k.Nominal, previous)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +93,7 @@ func (b *Book) Plan(s *kernel.Schedule, k kernel.FiringKey) (*kernel.Plan, error
 
 // Check returns the plan of a job at a time, to refuse settings whose job could not be submitted.
 func (b *Book) Check(job *operate.ScheduleJob, name string, at time.Time) (*kernel.Plan, error) {
-	plan, err := b.compile(job, name, at, at.Add(-time.Hour))
+	plan, err := b.plan(job, name, at, at.Add(-time.Hour))
 	if err != nil {
 		return nil, below("/job", err)
 	}
@@ -119,8 +114,8 @@ func WithKey(plan *kernel.Plan, key string) *kernel.Plan {
 	return &p
 }
 
-// compile compiles a job. Its body is the definition, with the fields that the schedule sets in place of its own.
-func (b *Book) compile(job *operate.ScheduleJob, name string, at, previous time.Time) (*kernel.Plan, error) {
+// plan compiles a job. Its body is the definition, with the fields that the schedule sets in place of its own.
+func (b *Book) plan(job *operate.ScheduleJob, name string, at, previous time.Time) (*kernel.Plan, error) {
 	body, err := merged(job)
 	if err != nil {
 		return nil, err
@@ -128,14 +123,7 @@ func (b *Book) compile(job *operate.ScheduleJob, name string, at, previous time.
 	if body, err = kernel.FillSchedule(body, name, at, previous); err != nil {
 		return nil, err
 	}
-	plans, err := b.compiler.Parse(body, definition.JSON, definition.Options{})
-	switch {
-	case err != nil:
-		return nil, err
-	case len(plans) != 1:
-		return nil, refuseJob("/definition", "it is one definition", "")
-	}
-	return plans[0], nil
+	return b.compile(body)
 }
 
 // merged returns the definition with the input, priority and labels of the job in place of its own.
@@ -215,8 +203,8 @@ func refuseJob(pointer, message, hint string) error {
 // below returns an error whose pointers are those of a definition, as one of the settings. The places in the text are left
 // out: they are those of another text.
 func below(base string, err error) error {
-	e, ok := err.(*perdure.Error)
-	if !ok {
+	var e *perdure.Error
+	if !errors.As(err, &e) {
 		return err
 	}
 	moved := *e

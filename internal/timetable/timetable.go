@@ -17,7 +17,6 @@ import (
 
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -30,14 +29,14 @@ type Store interface {
 
 // Scheduler decides schedules.
 type Scheduler interface {
-	FireSchedules(ctx context.Context, due []*kernel.Schedule, room int, book scheduler.ScheduleBook) (scheduler.Fired, error)
+	FireSchedules(ctx context.Context, due []*kernel.Schedule, room int, book kernel.ScheduleBook) (kernel.Fired, error)
 }
 
 // Config configures a timetable.
 type Config struct {
 	Store     Store
 	Scheduler Scheduler
-	Book      scheduler.ScheduleBook
+	Book      kernel.ScheduleBook
 	Period    time.Duration                      // the longest time between two rounds; 0: DefaultPeriod
 	Fired     func(jobs int, late time.Duration) // called after each round that has started jobs; nil: not called
 	Deposed   func(kernel.Leadership)            // called when the store refuses a write because another node leads; nil: not called
