@@ -42,6 +42,7 @@ type builtJob struct {
 	StartIn        Duration          `json:"startIn,omitempty"`
 	StartWithin    Duration          `json:"startWithin,omitempty"`
 	Unique         *builtUnique      `json:"unique,omitempty"`
+	Limits         []StepLimit       `json:"limits,omitempty"`
 	States         *StateNames       `json:"states,omitempty"`
 	Notify         []builtNotify     `json:"notify,omitempty"`
 	Output         json.RawMessage   `json:"output,omitempty"`
@@ -256,6 +257,13 @@ func (s *StepBuilder) With(v any) *StepBuilder {
 
 // Undo declares that the step can be undone, by the same action of the same agent in the undo direction.
 func (s *StepBuilder) Undo() *StepBuilder { return s.UndoBy(UndoDefinition{}) }
+
+// Limit makes the job hold amount permits of a limit from its first run until it is settled or parked. If key is not empty, the
+// limit's bound for each key applies as well. The key may contain ${…} of the input.
+func (b *JobBuilder) Limit(name, key string, amount int) *JobBuilder {
+	b.job.Limits = append(b.job.Limits, StepLimit{name, key, amount})
+	return b
+}
 
 // Limit makes each run of the step hold amount permits of a limit, undo runs included. If key is not empty, the limit's
 // bound for each key applies as well. The key may contain ${…}.

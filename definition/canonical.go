@@ -148,6 +148,7 @@ func (d *decoder) finish() *kernel.Plan {
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(d.def.Steps[a].Name, d.def.Steps[b].Name) })
 	d.rest = appendCommon(make([]byte, 0, room), d.def, order)
 	plan.Hash = sha256.Sum256(append(appendValues(make([]byte, 0, room+len(d.def.Input)), d.def), d.rest...))
+	plan.Needs, _ = d.jobNeeds(d.jobLimits) // the keys were checked
 	return plan
 }
 
@@ -223,6 +224,7 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 		b = text.AppendString(append(b, `,"unique":{"key":`...), u.Key)
 		b = append(appendText(appendDuration(b, `,"within":`, u.Within), `,"while":`, u.While), '}')
 	}
+	b = appendLimits(b, def.Limits)
 	if s := def.States; s != nil {
 		b = append(b, `,"states":`...)
 		fields := len(b)

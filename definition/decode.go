@@ -34,10 +34,12 @@ type decoder struct {
 	evaluator       expr.Evaluator
 	budget          *kernel.Budget        // of the call; nil: none
 	evaluated       []evaluatedExpression // and the expressions that depend on no more than that
-	limitTexts      []expr.Pieces         // the keys of limits that do
 	uniqueKey       *text.Node            // of unique; nil: there is none
 	uniquePieces    expr.Pieces           // of this key, if it is computed
 	computedUnique  string                // this key
+	limitTexts      []expr.Pieces         // the keys of limits of steps that do
+	limitsNode      *text.Node            // the limits of the job
+	jobLimits       []jobLimit            // the same
 	expressionCount int                   // expressions so far
 	rest            []byte                // see memo
 	fitsUnknown     bool                  // the known input of a step depends on the job's, and was checked by a schema
@@ -120,6 +122,8 @@ func (d *decoder) job(n *text.Node) {
 			}
 		case "unique":
 			d.def.Unique = d.unique(v, p)
+		case "limits":
+			d.limitsNode = v
 		case "states":
 			d.def.States = d.states(v, p)
 		case "notify":
@@ -311,7 +315,7 @@ func (d *decoder) after(n *text.Node, p *text.Pointer) []place {
 	return places
 }
 
-// limits reads the limits of which a step needs permits.
+// limits reads the limits of which a step or job needs permits.
 func (d *decoder) limits(n *text.Node, p *text.Pointer) []kernel.LimitUse {
 	if n.Kind != text.List {
 		d.mismatch(n, p, "a list of limits").WithHint("limits: [{name: ads-api, key: \"${input.account}\"}]")

@@ -30,11 +30,11 @@ var jobFields = []field{
 	{name: "startIn", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "How long after its submission the job starts. Not together with startAt."},
 	{name: "startWithin", schema: `{"$ref":"#/$defs/duration","examples":["10m"]}`, doc: "The time within which a run must be dispatched, counted from when the job may start. Otherwise the job fails as onFailure says, and is undone without one."},
 	{name: "unique", schema: `{"$ref":"#/$defs/unique"}`, doc: "Makes further submissions with the same key the first job: within a time since its submission, or while it is unsettled."},
+	{name: "limits", schema: `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/limit"}}`, doc: "Limits of which the job holds permits from its first run until it is settled or parked. Keys may be computed from the input."},
 	{name: "states", schema: `{"$ref":"#/$defs/states"}`, doc: "Names that are shown in place of undone and done."},
 	{name: "notify", schema: `{"type":"array","maxItems":4,"items":{"$ref":"#/$defs/notify"}}`, doc: "Receivers of notifications about the job."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
-	{name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"},
 	{name: "output", schema: `true`, doc: "The output of the job, computed when its last step settles. Strings may have ${…}, which see the outputs of all steps."},
 	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input. A submission whose input does not fit is refused."},
 	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output. An output that does not fit is left out, with an alert."},
@@ -82,8 +82,8 @@ var prefersFields = []field{{name: "labels"}}
 
 var limitFields = []field{
 	{name: "name", schema: `{"$ref":"#/$defs/name","examples":["ads-api"]}`, doc: "The name of the limit, as set with: perdure limits set NAME. A limit that is not set bounds nothing."},
-	{name: "key", schema: `{"type":"string","minLength":1,"examples":["${input.account}"]}`, doc: "The key within the limit, for which --per-key is the bound. Computed when the step becomes ready: text, a number, true or false."},
-	{name: "amount", schema: `{"type":"integer","minimum":1,"maximum":1000000,"default":1}`, doc: "How many permits a run holds."},
+	{name: "key", schema: `{"type":"string","minLength":1,"examples":["${input.account}"]}`, doc: "The key within the limit, for which --per-key is the bound. Text, a number, true or false. That of a step is computed when the step becomes ready, that of a job when it is submitted."},
+	{name: "amount", schema: `{"type":"integer","minimum":1,"maximum":1000000,"default":1}`, doc: "How many permits a run or job holds."},
 }
 
 var notifyFields = []field{

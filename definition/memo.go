@@ -21,11 +21,13 @@ import (
 type memo struct {
 	shape *kernel.Shape
 	early []evaluatedExpression
-	keys  []expr.Pieces // of limits: each is evaluated and checked for each job
+	keys  []expr.Pieces // of limits of steps: each is evaluated and checked for each job
 
 	unique    expr.Pieces // the key of unique, evaluated for each job; nil: it is the same for all
 	uniqueKey string
 	rest      []byte // the canonical text after the values, with the steps in the order of their names
+
+	limits []jobLimit // of the job
 }
 
 // evaluatedExpression is an expression that depends on the input alone. It is evaluated for each job, because its errors are
@@ -166,12 +168,16 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 			return nil, false
 		}
 	}
+	needs, err := d.jobNeeds(k.limits)
+	if err != nil {
+		return nil, false
+	}
 	if len(def.Labels) == 0 {
 		def.Labels = nil
 	}
 	var room [1024]byte
 	text := append(appendValues(room[:0], def), k.rest...)
-	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text), UniqueKey: unique}
+	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text), UniqueKey: unique, Needs: needs}
 	return &allocated.plan, true
 }
 
@@ -190,7 +196,7 @@ func (d *decoder) remember(memos *memos, text []byte, plan *kernel.Plan) {
 	if d.fitsUnknown {
 		return // inputs of steps are checked, too
 	}
-	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, unique: d.uniquePieces, uniqueKey: plan.UniqueKey, rest: d.rest})
+	memos.keep(text, &memo{shape: plan.Shape, early: d.evaluated, keys: d.limitTexts, unique: d.uniquePieces, uniqueKey: plan.UniqueKey, rest: d.rest, limits: d.jobLimits})
 }
 
 // decoders are empty decoders for With. A decoder is large, and no plan refers to it.

@@ -19,6 +19,9 @@ func shapeBytes(s *kernel.Shape) int {
 	if u := s.Common.Unique; u != nil {
 		n += int(unsafe.Sizeof(*u)) + len(u.Key)
 	}
+	for _, use := range s.Common.Limits {
+		n += int(unsafe.Sizeof(use)) + len(use.Name) + len(use.Key)
+	}
 	for i := range s.Steps {
 		n += stepBytes(&s.Steps[i])
 	}

@@ -2,6 +2,7 @@ package definition
 
 import (
 	"cmp"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -52,6 +53,9 @@ func (d *decoder) submission() {
 		d.readUniqueKey(d.uniqueKey, env)
 	}
 	job.Key, job.Priority = d.def.Key, d.def.Priority
+	if d.limitsNode != nil {
+		d.readJobLimits(d.limitsNode, env)
+	}
 }
 
 func (d *decoder) placeOf(n *text.Node) int32 {
@@ -162,6 +166,76 @@ func (d *decoder) readStartAt(n *text.Node, env *environment) {
 		d.Add(p, n.At, "both startAt and startIn").WithHint("a job starts at one time")
 	default:
 		d.def.StartAt = at
+	}
+}
+
+// jobLimit is a limit of a job.
+type jobLimit struct {
+	use kernel.LimitUse
+	key expr.Pieces // nil: the key of use
+}
+
+// readJobLimits reads the limits of the job, and checks their keys.
+func (d *decoder) readJobLimits(n *text.Node, env *environment) {
+	p := (*text.Pointer)(nil).Member("limits")
+	d.def.Limits = d.limits(n, p)
+	if d.stored {
+		return
+	}
+	for i, use := range d.def.Limits {
+		for j := range d.def.Steps {
+			s := &d.def.Steps[j]
+			if slices.ContainsFunc(s.Limits, func(of kernel.LimitUse) bool { return of.Name == use.Name }) {
+				d.Add(p.Item(i).Member("name"), n.Kids[i].Get("name").At, "step %s names limit %s, too: jobs that hold permits could wait for each other", s.Name, text.Quote(use.Name)).
+					WithHint("name it either in the job or in its steps, or use two limits")
+				break
+			}
+		}
+		l := jobLimit{use: use}
+		if key := n.Kids[i].Get("key"); key != nil {
+			p := p.Item(i).Member("key")
+			faults := len(d.List)
+			_, templates, _ := expr.CompileTemplate(key, p, &d.Faults, env)
+			if len(d.List) > faults {
+				continue
+			}
+			v, ok := d.known(templates, key, p)
+			if l.key = templates[key]; ok {
+				d.checkLimitKey(&v, key, p)
+			}
+		}
+		d.jobLimits = append(d.jobLimits, l)
+	}
+}
+
+// jobNeeds returns the permits that the job needs.
+func (d *decoder) jobNeeds(limits []jobLimit) (kernel.Needs, error) {
+	if len(limits) == 0 {
+		return "", nil
+	}
+	needs := make([]kernel.Need, len(limits))
+	for i, l := range limits {
+		needs[i] = kernel.Need{LimitKey: kernel.LimitKey{Name: l.use.Name, Key: l.use.Key}, Amount: cmp.Or(l.use.Amount, 1)}
+		if l.key == nil {
+			continue
+		}
+		raw, err := l.key.Fill(&d.evaluator)
+		if err == nil {
+			needs[i].Key, err = kernel.LimitKeyText(raw)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return kernel.NeedsOf(needs), nil
+}
+
+// checkLimitKey checks the key of a limit, whose value is known.
+func (d *decoder) checkLimitKey(v, n *text.Node, p *text.Pointer) {
+	if v.Kind != text.String && v.Kind != text.Number && v.Kind != text.Bool {
+		d.mismatch(v, p, "text, a number, true or false")
+	} else if err := kernel.CheckLimitKey(v.Text); err != nil {
+		d.Add(p, n.At, "the key %s", err.Error())
 	}
 }
 
@@ -301,14 +375,8 @@ func (d *decoder) limitKeys(n *text.Node, p *text.Pointer, env *environment) ker
 		if pieces := templates[key]; ok && pieces != nil {
 			d.limitTexts = append(d.limitTexts, pieces)
 		}
-		switch {
-		case !ok:
-		case v.Kind == text.String || v.Kind == text.Number || v.Kind == text.Bool:
-			if err := kernel.CheckLimitKey(v.Text); err != nil {
-				d.Add(p, key.At, "the key %s", err.Error())
-			}
-		default:
-			d.mismatch(&v, p, "text, a number, true or false")
+		if ok {
+			d.checkLimitKey(&v, key, p)
 		}
 	}
 	return t

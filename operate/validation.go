@@ -16,7 +16,7 @@ const MaxPlanLimits = 100
 type Plan struct {
 	Steps           int         `json:"steps"` // their number
 	LongestPath     LongestPath `json:"longestPath"`
-	Limits          []PlanLimit `json:"limits"` // the limits that steps name, in the order of their first steps
+	Limits          []PlanLimit `json:"limits"` // the limits that the job and its steps name, those of the job first, the others in the order of their first steps
 	LimitsLeftOut   int         `json:"limitsLeftOut,omitempty"`
 	Warnings        []Warning   `json:"warnings"`
 	WarningsLeftOut int         `json:"warningsLeftOut,omitempty"`

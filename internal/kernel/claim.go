@@ -263,19 +263,41 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if !limits.Empty() {
 		w.takePermits(limits, e, r)
 	}
-	e.job.HasPermit = true
+	w.acquirePermit(e, r)
 	w.dispatch(e, r, d, c)
 	w.keepInput(e, r, d, input)
 	w.finishEvent(e)
 	return w.runOf(e, r, input, src.output, secrets), nil
 }
 
+// acquirePermit makes the job the holder of its permits, at its first run. Its ready steps do not need them any more.
+func (w *Workset) acquirePermit(e *entry, r *row) {
+	if e.job.HasPermit {
+		return
+	}
+	e.job.HasPermit = true
+	r.Needs = r.Needs.withoutJob()
+	if e.job.Needs != "" && e.job.Active > 1 { // others may be ready
+		w.enqueue(e, taskPermitted, 0)
+	}
+}
+
+// leaveLanesOfJob moves the ready steps of a job that has got its permits to lanes that are not closed for these.
+func (w *Workset) leaveLanesOfJob(e *entry) {
+	for i := range e.plan.Steps {
+		if r := e.steps.at(i); r.Phase == perdure.Ready && r.Needs.hasJob() {
+			r.Needs, r.dirty = r.Needs.withoutJob(), true
+			w.newlyReady = append(w.newlyReady, r.StepRef) // searches have not found it there yet
+		}
+	}
+}
+
 // takePermits takes the permits that a step needs.
 func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
 	if !e.job.HasPermit {
-		w.take(limits, Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
+		w.take(limits, Need{LimitKey: LimitKey{Name: JobLimit(e.job.Type)}, Amount: 1})
 	}
-	w.take(limits, Need{LimitKey{Name: AgentLimit(r.Agent)}, 1})
+	w.take(limits, Need{LimitKey: LimitKey{Name: AgentLimit(r.Agent)}, Amount: 1})
 	for _, n := range r.Needs.List() {
 		w.take(limits, n)
 		if limits.roomFor(n.LimitKey) == 0 { // searches need not find the other steps of this lane

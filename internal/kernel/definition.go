@@ -27,6 +27,7 @@ type Definition struct {
 	StartIn        perdure.Duration    `json:"startIn,omitempty"`     // since the submission; not together with StartAt
 	StartWithin    perdure.Duration    `json:"startWithin,omitempty"` // since the job may start; 0: it may start at any time
 	Unique         *UniqueDefinition   `json:"unique,omitempty"`
+	Limits         []LimitUse          `json:"limits,omitempty"`
 	States         *perdure.StateNames `json:"states,omitempty"`
 	Notify         []NotifyDefinition  `json:"notify,omitempty"`
 	Output         json.RawMessage     `json:"output,omitempty"` // a template: strings may hold ${…}
@@ -81,7 +82,7 @@ type Preferences struct {
 	Labels map[string]string `json:"labels"`
 }
 
-// LimitUse is a limit of which a step needs permits while it runs.
+// LimitUse is a limit of which a step needs permits while it runs, or a job from its first run until it is settled or parked.
 type LimitUse struct {
 	Name   string `json:"name"`
 	Key    string `json:"key,omitempty"`    // may hold ${…}; empty: none

@@ -29,7 +29,8 @@ type Job struct {
 	Phase          perdure.Phase // derived from the counts, see phaseOf
 	RestartPending bool          // a restart: the job is being undone, and will be done again afterwards
 	Restarts       int           // in the life of the job
-	HasPermit      bool          // the job holds a permit of limit job:TYPE: from the first dispatch until it is parked or settled
+	Needs          Needs         // permits of named limits that the job needs, without a demand; empty: none
+	HasPermit      bool          // the job holds these, and a permit of limit job:TYPE: from the first dispatch until it is parked or settled
 
 	Unsettled int // number of steps that are not settled
 	Running   int // number of steps that are running
@@ -124,7 +125,7 @@ type Step struct {
 
 	Blockers int           // number of neighbours that must settle first, in the desired direction
 	Ageing   time.Duration // setting of the agent when the step became ready; 0: DefaultAgeing
-	Needs    Needs         // permits of named limits; computed when the step first becomes ready in a do turn
+	Needs    Needs         // permits of named limits, computed when the step first becomes ready in a do turn; and those of its job, see withJob
 
 	ReadyAt, StartedAt, EndedAt, UpdatedAt time.Time
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // Limit bounds how many permits are held at the same time. Permits of "job:TYPE" are held by the jobs of a type, those
-// of "agent:NAME" by the runs of an agent, and those of any other name by the runs of the steps that name the limit.
+// of "agent:NAME" by the runs of an agent, and those of any other name by the runs of the steps, and by the jobs, that name
+// the limit.
 // Permits are rows, counted when needed. There is no counter that could become wrong.
 //
 // A rate bounds how many permits are taken in a time, whether they are given back or not. Its bucket is a row.
@@ -77,7 +78,7 @@ type LimitKind uint8
 const (
 	LimitOfJobs  LimitKind = iota // the jobs of a type
 	LimitOfAgent                  // the runs of an agent
-	LimitNamed                    // the runs of the steps that name the limit
+	LimitNamed                    // the runs of the steps, and the jobs, that name the limit
 )
 
 const (
@@ -121,7 +122,7 @@ func (k LimitKey) String() string {
 // LimitHolder is a row that holds a permit.
 type LimitHolder struct {
 	Job    perdure.JobID
-	Step   string
+	Step   string // empty: the job itself
 	Run    int64
 	Key    string
 	Amount int
@@ -131,6 +132,7 @@ type LimitHolder struct {
 type Need struct {
 	LimitKey
 	Amount int
+	OfJob  bool // its job holds the permits, from then on
 }
 
 // ofLimit returns the number of permits of a limit among needs, whatever their keys.
@@ -144,7 +146,7 @@ func ofLimit(needs []Need, name string) (amount int) {
 }
 
 // Needs are the permits that a step needs, sorted by name and key, in the form of the step's row: a JSON list of
-// {"name", "key"?, "amount"?}. The last of them may be the step's demand on a host, see Demand. Empty: none.
+// {"name", "key"?, "amount"?, "job"?}. The last of them may be the step's demand on a host, see Demand. Empty: none.
 type Needs string
 
 // needJSON is a need in JSON. In a definition its key may be any scalar.
@@ -152,19 +154,31 @@ type needJSON struct {
 	Name   string          `json:"name"`
 	Key    json.RawMessage `json:"key,omitempty"`
 	Amount int             `json:"amount,omitempty"`
+	Job    bool            `json:"job,omitempty"`
 }
 
-// NeedsFrom reads the rendered `limits` of a step. Two needs with the same name and key are one, with the sum of their
-// amounts.
+// NeedsFrom reads the rendered `limits` of a step.
 func NeedsFrom(rendered json.RawMessage) (Needs, error) {
 	needs, err := parseNeeds(rendered)
 	if err != nil {
 		return "", err
 	}
-	slices.SortFunc(needs, func(a, b Need) int { return a.LimitKey.Compare(b.LimitKey) })
+	return NeedsOf(needs), nil
+}
+
+// NeedsOf returns these needs, in order. Two needs of the same holder with the same name and key are one, with the sum of
+// their amounts.
+func NeedsOf(needs []Need) Needs {
+	if len(needs) == 0 {
+		return ""
+	}
+	needs = slices.Clone(needs)
+	slices.SortFunc(needs, func(a, b Need) int {
+		return cmp.Or(a.LimitKey.Compare(b.LimitKey), cmp.Compare(holderOrder(a), holderOrder(b)))
+	})
 	merged := needs[:0]
 	for _, n := range needs {
-		if last := len(merged) - 1; last >= 0 && merged[last].LimitKey == n.LimitKey {
+		if last := len(merged) - 1; last >= 0 && merged[last].LimitKey == n.LimitKey && merged[last].OfJob == n.OfJob {
 			merged[last].Amount += n.Amount
 			continue
 		}
@@ -172,24 +186,68 @@ func NeedsFrom(rendered json.RawMessage) (Needs, error) {
 	}
 	list := make([]needJSON, len(merged))
 	for i, n := range merged {
-		list[i] = needJSON{Name: n.Name}
+		list[i] = needJSON{Name: n.Name, Job: n.OfJob}
 		if n.Key != "" {
-			key, err := json.Marshal(n.Key)
-			if err != nil {
-				return "", err
-			}
-			list[i].Key = key
+			list[i].Key, _ = json.Marshal(n.Key) // a string always can
 		}
 		if n.Amount != 1 {
 			list[i].Amount = n.Amount
 		}
 	}
-	if len(list) == 0 {
-		return "", nil
-	}
-	b, err := json.Marshal(list)
-	return Needs(b), err
+	b, _ := json.Marshal(list)
+	return Needs(b)
 }
+
+// PermitIndex returns the index under which stores keep a permit that the row of a step holds: -1 if its job holds it.
+func (n *Need) PermitIndex(step int) int {
+	if n.OfJob {
+		return -1
+	}
+	return step
+}
+
+// StoredPermit returns a permit that a store keeps under an index, and the step whose row holds it.
+func StoredPermit(job perdure.JobID, index int, k LimitKey, amount int) (StepRef, Need) {
+	n := Need{LimitKey: k, Amount: amount, OfJob: index < 0}
+	return StepRef{job, max(index, 0)}, n
+}
+
+// holderOrder puts the need of a job behind that of its step.
+func holderOrder(n Need) int {
+	if n.OfJob {
+		return 1
+	}
+	return 0
+}
+
+// jobField marks the need of a job. Within a text, the quotation marks would be escaped.
+const jobField = `,"job":true}`
+
+// withJob returns the needs of a step together with those of its job. A ready step has them until its job has its permits,
+// so that the step is in a lane that is closed while a key of the job has no room. A definition names no limit for both: jobs that
+// hold permits could wait for each other.
+func (n Needs) withJob(of Needs) Needs {
+	if of == "" {
+		return n
+	}
+	list := n.List()
+	for _, need := range of.List() {
+		need.OfJob = true
+		list = append(list, need)
+	}
+	return NeedsOf(list).withDemand(n.Demand())
+}
+
+// withoutJob returns the needs without those of the job.
+func (n Needs) withoutJob() Needs {
+	if !n.hasJob() {
+		return n
+	}
+	return NeedsOf(slices.DeleteFunc(n.List(), func(need Need) bool { return need.OfJob })).withDemand(n.Demand())
+}
+
+// hasJob reports whether needs of the job are among them.
+func (n Needs) hasJob() bool { return strings.Contains(string(n), jobField) }
 
 func parseNeeds(b []byte) ([]Need, error) {
 	var list []needJSON
@@ -198,7 +256,7 @@ func parseNeeds(b []byte) ([]Need, error) {
 	}
 	needs := make([]Need, len(list))
 	for i, n := range list {
-		needs[i] = Need{LimitKey{Name: n.Name}, cmp.Or(n.Amount, 1)}
+		needs[i] = Need{LimitKey{Name: n.Name}, cmp.Or(n.Amount, 1), n.Job}
 		if n.Key == nil {
 			continue
 		}
@@ -283,6 +341,9 @@ func (n Needs) plainList() (list []Need, ok bool) {
 				return nil, false
 			}
 			need.Amount, rest = amount, after[end:]
+		}
+		if after, has := strings.CutPrefix(rest, jobField); has {
+			need.OfJob, rest = true, rest[len(rest)-len(after)-1:]
 		}
 		if len(rest) < 2 || rest[0] != '}' {
 			return nil, false

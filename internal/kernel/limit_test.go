@@ -358,3 +358,153 @@ func TestRatesTextIsReadAgain(t *testing.T) {
 		}
 	}
 }
+
+// worldWithJobLimits returns a world whose job needs permits.
+func worldWithJobLimits(t *testing.T, definition, needs string) *world {
+	w := newWorld(t, definition)
+	w.plan.Needs = Needs(needs)
+	w.submitPlan()
+	return w
+}
+
+// holds returns the permits of named limits that the job holds.
+func (w *world) holds() (held []Need) {
+	for _, n := range PermitsOf(w.steps[0], w.job).List() {
+		if n.OfJob {
+			held = append(held, n)
+		}
+	}
+	return held
+}
+
+// A job takes its permits at its first run, once, and holds them until it is settled. Its ready steps wait in lanes of these
+// permits until then, and not longer (I12, F310).
+func TestJobHoldsItsLimitsUntilItIsSettled(t *testing.T) {
+	w := worldWithJobLimits(t, "a; b; c after a", `[{"name":"ads","key":"x","amount":2}]`)
+	limits := func(used int) {
+		w.limits = &Admission{}
+		w.limits.Add(Limit{Name: "ads", Max: Unbounded, PerKey: 3})
+		w.limits.AddKey(LimitKey{"ads", "x"}, Taken{Used: used})
+	}
+	lane := LaneOf("order", `[{"name":"ads","key":"x","amount":2,"job":true}]`)
+	for _, step := range []string{"a", "b"} {
+		if LaneOf("order", w.step(step).Needs) != lane {
+			t.Errorf("%s needs %s", step, w.step(step).Needs)
+		}
+	}
+	limits(2)
+	if run, c := w.tryClaim("a"); run != nil || len(c.CloseLanes) != 1 || c.CloseLanes[0] != (ClosedLane{LaneRef{"ag", lane}, LimitKey{"ads", "x"}}) {
+		t.Errorf("%v, closed %+v", run, c.CloseLanes)
+	}
+	limits(1)
+	w.claim("a")
+	if w.step("a").Needs != "" || w.step("b").Needs != "" || w.limits.keys[LimitKey{"ads", "x"}].Used != 3 || len(w.holds()) != 1 || w.holds()[0].Amount != 2 {
+		t.Errorf("a needs %s, b %s; %+v are taken, and the job holds %+v", w.step("a").Needs, w.step("b").Needs, w.limits.keys, w.holds())
+	}
+	w.claim("b") // although the key is full
+	w.report("a", done)
+	w.claim("c")
+	w.report("b", done)
+	if w.limits.keys[LimitKey{"ads", "x"}].Used != 3 || len(w.holds()) != 1 {
+		t.Errorf("%+v are taken, and the job holds %+v", w.limits.keys, w.holds())
+	}
+	run := w.runs["c"]
+	w.event(func(ws *Workset) {
+		ws.Report(StepRef{w.job.ID, 2}, "host", &protocol.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone})
+		if freed := ws.ReleasedKeys(); len(freed) != 1 || freed[0] != (LimitKey{"ads", "x"}) {
+			t.Errorf("freed %v", freed)
+		}
+	})
+	if len(w.holds()) != 0 {
+		t.Errorf("a settled job holds %+v", w.holds())
+	}
+}
+
+// A job that is parked or given up releases its permits, and needs them again when it goes on, in either direction (I12, F310).
+func TestJobNeedsItsLimitsAgainAfterItWasAtRest(t *testing.T) {
+	w := worldWithJobLimits(t, "a undo or park; b", `[{"name":"ads"}]`)
+	full := func(is bool) {
+		w.limits = &Admission{}
+		w.limits.Add(Limit{Name: "ads", Max: 1, PerKey: Unbounded, Taken: Taken{Used: map[bool]int{true: 1}[is]}})
+	}
+	needs := func(want bool) {
+		t.Helper()
+		if got := w.step("a").Needs.hasJob(); got != want {
+			t.Errorf("a needs %q", w.step("a").Needs)
+		}
+	}
+	full(false)
+	w.claim("a")
+	w.claim("b")
+	w.report("b", done)
+	needs(false)
+	w.report("a", failed)
+	if w.job.Phase != perdure.Parked || len(w.holds()) != 0 {
+		t.Errorf("%s, holds %+v", w.job.Phase, w.holds())
+	}
+	w.resume()
+	needs(true)
+	full(true)
+	w.cannotClaim("a")
+	full(false)
+	w.claim("a")
+	w.report("a", done)
+	if w.job.Phase != perdure.Settled || len(w.holds()) != 0 {
+		t.Errorf("%s, holds %+v", w.job.Phase, w.holds())
+	}
+	w.undo()
+	needs(true)
+	full(true)
+	w.cannotClaim("a")
+	full(false)
+	w.claim("a")
+	w.report("a", failed)
+	w.act(perdure.VerbGiveUp, "")
+	if w.job.Phase != perdure.Settled || len(w.holds()) != 0 {
+		t.Errorf("%s, holds %+v", w.job.Phase, w.holds())
+	}
+}
+
+// A step gets the permits of its job and its own at once, or none.
+func TestStepTakesItsLimitsAndThoseOfItsJob(t *testing.T) {
+	w := newWorld(t, "a; b")
+	w.plan.Needs = `[{"name":"mail","amount":2}]`
+	w.plan.Steps[0].Limits = limitTemplate{`[{"name":"ads","key":"x"}]`, new(int)}
+	w.submitPlan()
+	if got := w.step("a").Needs; got != `[{"name":"ads","key":"x"},{"name":"mail","amount":2,"job":true}]` {
+		t.Errorf("needs %s", got)
+	}
+	limits := func(ads, mail int) {
+		w.limits = &Admission{}
+		w.limits.Add(Limit{Name: "ads", Max: 1, PerKey: Unbounded, Taken: Taken{Used: ads}})
+		w.limits.Add(Limit{Name: "mail", Max: 2, PerKey: Unbounded, Taken: Taken{Used: mail}})
+	}
+	limits(1, 0)
+	w.cannotClaim("a")
+	limits(0, 1)
+	w.cannotClaim("a")
+	w.cannotClaim("b")
+	limits(0, 0)
+	w.claim("a")
+	if w.limits.limits["ads"].Used != 1 || w.limits.limits["mail"].Used != 2 || w.step("a").Needs != `[{"name":"ads","key":"x"}]` {
+		t.Errorf("%+v, needs %s", w.limits.limits, w.step("a").Needs)
+	}
+	w.claim("b")
+}
+
+// The needs of a job and the demand of a step are kept together with those of the step, whatever their order.
+func TestNeedsWithJobAndDemand(t *testing.T) {
+	own, of := Needs(`[{"name":"zoo","key":"\"job\":true}"}]`), Needs(`[{"name":"ads"}]`)
+	d := DemandOf(&perdure.Requires{Amounts: perdure.Amounts{"cpu": 1000}})
+	all := own.withDemand(d).withJob(of)
+	if all.Demand() != d || all.withoutJob() != own.withDemand(d) || all.withoutJob().withDemand("") != own || all.withDemand("") != own.withJob(of) {
+		t.Errorf("%s", all)
+	}
+	if own.hasJob() || !all.hasJob() || Needs("").withJob(of).withoutJob() != "" || own.withJob("") != own {
+		t.Errorf("%s, %s", own, all)
+	}
+	slow, err := parseNeeds([]byte(all.withDemand("")))
+	if err != nil || !reflect.DeepEqual(slow, all.List()) {
+		t.Errorf("%v, %v, %v", slow, all.List(), err)
+	}
+}

@@ -378,7 +378,8 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	w.releaseUnique(e)
 	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
-	j.Current, j.Phase, j.RestartPending, j.HasPermit = perdure.Unsure, perdure.Settled, false, false
+	j.Current, j.Phase, j.RestartPending = perdure.Unsure, perdure.Settled, false
+	w.releasePermit(j)
 	j.SettledAt, j.StartBy, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, time.Time{}, false
 	e.dirty = true
 	return nil

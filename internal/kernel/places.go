@@ -107,6 +107,7 @@ func (j *Job) OverdueAt() (at time.Time) {
 // Permits are the permits that a row of a step holds. A field that is empty stands for no permit.
 type Permits struct {
 	Type  string // the step is the first of its job, and the job holds a permit of job:TYPE
+	Job   Needs  // and these of named limits
 	Agent string // the step runs, and holds a permit of agent:NAME
 	Needs Needs  // the step runs, and holds these permits of named limits
 }
@@ -115,7 +116,7 @@ type Permits struct {
 // the permit of the job is stored with its first step.
 func PermitsOf(s *Step, j *Job) (p Permits) {
 	if j != nil && j.HasPermit {
-		p.Type = j.Type
+		p.Type, p.Job = j.Type, j.Needs
 	}
 	if s.Phase == perdure.Running {
 		p.Agent, p.Needs = s.Agent, s.Needs
@@ -130,13 +131,18 @@ func InitialStep(j *Job, i int, name string, blockers int) Step {
 		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: blockers, UpdatedAt: j.CreatedAt}
 }
 
-// List returns the permits, each with its limit and key.
+// List returns the permits, each with its limit and key. Those of named limits that the job holds are marked.
 func (p Permits) List() (held []Need) {
 	if p.Type != "" {
-		held = append(held, Need{LimitKey{Name: JobLimit(p.Type)}, 1})
+		held = append(held, Need{LimitKey: LimitKey{Name: JobLimit(p.Type)}, Amount: 1})
 	}
 	if p.Agent != "" {
-		held = append(held, Need{LimitKey{Name: AgentLimit(p.Agent)}, 1})
+		held = append(held, Need{LimitKey: LimitKey{Name: AgentLimit(p.Agent)}, Amount: 1})
 	}
-	return append(held, p.Needs.List()...)
+	held = append(held, p.Needs.List()...)
+	for _, n := range p.Job.List() {
+		n.OfJob = true
+		held = append(held, n)
+	}
+	return held
 }

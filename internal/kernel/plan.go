@@ -34,6 +34,7 @@ type Plan struct {
 	Definition *Definition
 	Hash       [32]byte // the definition's fingerprint
 	UniqueKey  string   // of Definition.Unique, computed; empty: there is none, or the plan is that of a stored job
+	Needs      Needs    // of a submission; see Job.Needs
 
 	Traceparent string // of the submission; see Job.Traceparent
 	MadeFrom    string // the stored definition that the submission named, with its version; see Job.MadeFrom

@@ -115,7 +115,7 @@ func (w *Workset) checkRun(r *row, holder string, run int64, outcome perdure.Out
 // (kept in AvailableAt while the step runs), because that run may still act.
 func (w *Workset) endRun(r *row, o perdure.Outcome, code string) {
 	w.runEnds = append(w.runEnds, RunEnd{Job: r.Job, Type: r.Type, Step: r.Name, Run: r.Run, Turn: cmp.Or(r.turnOfRun, r.Turn), Agent: r.Agent, Holder: r.LockedBy, Direction: r.Direction, Outcome: o, Code: code, Duration: w.now.Sub(r.StartedAt)})
-	for _, n := range r.Needs.List() {
+	for _, n := range r.Needs.List() { // it runs, so that none of its job is among them
 		w.releasedKeys = append(w.releasedKeys, n.LimitKey)
 	}
 	r.Outcome, r.EndedAt = o, w.now

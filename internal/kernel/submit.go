@@ -12,7 +12,7 @@ func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 	d := plan.Definition
 	j, e := w.alloc.jobs.next(), w.alloc.entries.next()
 	*j = Job{ID: id, Key: d.Key, Type: d.Type, Priority: d.Priority, Labels: d.Labels, States: d.States,
-		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: perdure.Undone, Desired: perdure.Done, CreatedAt: w.now, UpdatedAt: w.now, Traceparent: plan.Traceparent, MadeFrom: plan.MadeFrom}
+		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: perdure.Undone, Desired: perdure.Done, CreatedAt: w.now, UpdatedAt: w.now, Needs: plan.Needs, Traceparent: plan.Traceparent, MadeFrom: plan.MadeFrom}
 	j.StartAt = d.StartAt
 	if d.StartIn > 0 {
 		j.StartAt = w.now.Add(time.Duration(d.StartIn)).Truncate(time.Microsecond)

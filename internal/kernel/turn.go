@@ -111,7 +111,10 @@ func (w *Workset) makeReady(e *entry, r *row, d perdure.Direction) {
 		r.Needs = needs
 	}
 	r.Agent, _ = ps.agentOf(d)
-	r.Needs = r.Needs.withDemand(r.demand(ps, d))
+	r.Needs = r.Needs.withoutJob().withDemand(r.demand(ps, d))
+	if !e.job.HasPermit {
+		r.Needs = r.Needs.withJob(e.job.Needs)
+	}
 	w.setPhase(e, r, perdure.Ready, time.Time{})
 }
 
@@ -385,7 +388,8 @@ func (w *Workset) updateJob(e *entry) {
 	e.dirty = true
 	switch j.Phase {
 	case perdure.Settled:
-		j.Current, j.SettledAt, j.HasPermit, j.StartBy = j.Desired, w.now, false, time.Time{}
+		j.Current, j.SettledAt, j.StartBy = j.Desired, w.now, time.Time{}
+		w.releasePermit(j)
 		w.closeAlerts(e, "", policyAuthor, allAlerts...)
 		w.releaseUnique(e)
 		j.Alerted = false
@@ -396,12 +400,24 @@ func (w *Workset) updateJob(e *entry) {
 	w.pauseDeadline(j, before)
 }
 
+// releasePermit releases what the job holds of limits.
+func (w *Workset) releasePermit(j *Job) {
+	if !j.HasPermit {
+		return
+	}
+	j.HasPermit = false
+	for _, n := range j.Needs.List() {
+		w.releasedKeys = append(w.releasedKeys, n.LimitKey)
+	}
+}
+
 // pauseDeadline stops the deadline of a job that is parked and releases its permit. When the job is no longer parked,
 // the deadline moves by the time that it was parked.
 func (w *Workset) pauseDeadline(j *Job, before perdure.Phase) {
 	switch {
 	case j.Phase == perdure.Parked && before != perdure.Parked:
-		j.HasPermit, j.ParkedAt = false, w.now
+		j.ParkedAt = w.now
+		w.releasePermit(j)
 	case before == perdure.Parked && j.Phase != perdure.Parked:
 		if !j.CompleteBy.IsZero() && !j.ParkedAt.IsZero() {
 			j.CompleteBy = j.CompleteBy.Add(w.now.Sub(j.ParkedAt))

@@ -32,7 +32,7 @@ type Warning struct {
 type Outlook struct {
 	PathSteps int           // the largest number of steps that follow each other
 	PathTime  time.Duration // the largest sum, along a path, of the times that the steps may take with one run each
-	Limits    []NamedLimit  // the limits that steps name, in the order of their first steps
+	Limits    []NamedLimit  // the limits that the job and its steps name, those of the job first, the others in the order of their first steps
 	Warnings  []Warning     // at most MaxWarnings
 	LeftOut   int           // further warnings
 }
@@ -40,12 +40,20 @@ type Outlook struct {
 // MaxWarnings bounds the warnings about one definition.
 const MaxWarnings = 100
 
-// NamedLimit is a limit that steps of a definition name.
+// NamedLimit is a limit that a definition names.
 type NamedLimit struct {
 	Name   string
-	Steps  int // the number of steps that name it
-	Amount int // the most permits that one step needs of it
+	Steps  int // the number of steps that name it; 0: the job alone does
+	Amount int // the most permits that one step, or the job, needs of it
 	first  string
+}
+
+// needs says what needs the limit.
+func (n *NamedLimit) needs() string {
+	if n.Steps == 0 {
+		return "the job needs"
+	}
+	return needs(n.Steps)
 }
 
 // Foresee returns the outlook of a plan. f has the limits and receivers that exist, when agents last claimed runs, and the runs in
@@ -243,9 +251,16 @@ func needs(steps int) string {
 	return fmt.Sprintf("%d steps need", steps)
 }
 
-// namedLimits returns the limits that steps name.
+// namedLimits returns the limits that the job and its steps name.
 func namedLimits(p *Plan) (limits []NamedLimit) {
 	at := map[string]int{}
+	for _, use := range p.Definition.Limits {
+		if _, known := at[use.Name]; !known {
+			all, _ := permitsOf(p.Definition.Limits, use.Name)
+			at[use.Name] = len(limits)
+			limits = append(limits, NamedLimit{Name: use.Name, Amount: all})
+		}
+	}
 	for i := range p.Steps {
 		var ofStep []string
 		for _, use := range p.Steps[i].StepDefinition.Limits {
@@ -257,9 +272,12 @@ func namedLimits(p *Plan) (limits []NamedLimit) {
 			n, known := at[name]
 			if !known {
 				n, at[name] = len(limits), len(limits)
-				limits = append(limits, NamedLimit{Name: name, first: p.Steps[i].Name})
+				limits = append(limits, NamedLimit{Name: name})
 			}
-			all, _ := p.Steps[i].permitsOf(name)
+			all, _ := permitsOf(p.Steps[i].StepDefinition.Limits, name)
+			if limits[n].Steps == 0 {
+				limits[n].first = p.Steps[i].Name
+			}
 			limits[n].Steps++
 			limits[n].Amount = max(limits[n].Amount, all)
 		}
@@ -267,9 +285,9 @@ func namedLimits(p *Plan) (limits []NamedLimit) {
 	return limits
 }
 
-// permitsOf returns how many permits of a limit a step needs in total, and the most that it needs with one key.
-func (p *PlanStep) permitsOf(limit string) (all, ofKey int) {
-	for _, use := range p.StepDefinition.Limits {
+// permitsOf returns how many permits of a limit a step or job needs in total, and the most that it needs with one key.
+func permitsOf(uses []LimitUse, limit string) (all, ofKey int) {
+	for _, use := range uses {
 		if use.Name == limit {
 			amount := max(use.Amount, 1)
 			all += amount
@@ -279,6 +297,11 @@ func (p *PlanStep) permitsOf(limit string) (all, ofKey int) {
 		}
 	}
 	return all, ofKey
+}
+
+// tooSmall reports whether so many permits can never be held together. A limit of 0 is a stop, and not too small.
+func (l *Limit) tooSmall(all, ofKey int) bool {
+	return all > largest(l.Max, l.Rate) && l.Max != 0 || ofKey > largest(l.PerKey, l.KeyRate) && l.PerKey != 0 && len(l.Keys) == 0
 }
 
 func (o *Outlook) warnOfLimits(p *Plan, f *Facts) {
@@ -295,8 +318,7 @@ func (o *Outlook) warnOfLimits(p *Plan, f *Facts) {
 				continue
 			}
 			ofStep = append(ofStep, use.Name)
-			all, ofKey := p.Steps[i].permitsOf(use.Name)
-			if all > largest(l.Max, l.Rate) && l.Max != 0 || ofKey > largest(l.PerKey, l.KeyRate) && l.PerKey != 0 && len(l.Keys) == 0 {
+			if l.tooSmall(permitsOf(p.Steps[i].StepDefinition.Limits, use.Name)) {
 				if large[use.Name] == nil {
 					large[use.Name] = &excess{first: p.Steps[i].Name}
 				}
@@ -306,8 +328,14 @@ func (o *Outlook) warnOfLimits(p *Plan, f *Facts) {
 	}
 	for _, named := range o.Limits {
 		if _, set := f.Limits[named.Name]; !set {
-			o.warn(WarnLimitNotSet, named.first, "limit %s, which %s, is not set and bounds nothing: perdure limits set %s MAX", named.Name, needs(named.Steps), named.Name)
-		} else if x := large[named.Name]; x != nil {
+			o.warn(WarnLimitNotSet, named.first, "limit %s, which %s, is not set and bounds nothing: perdure limits set %s MAX", named.Name, named.needs(), named.Name)
+			continue
+		}
+		l := f.Limits[named.Name]
+		if l.tooSmall(permitsOf(p.Definition.Limits, named.Name)) {
+			o.warn(WarnLimitTooSmall, "", "limit %s is too small: the job needs more permits than it has, and will wait until it is raised", named.Name)
+		}
+		if x := large[named.Name]; x != nil {
 			o.warn(WarnLimitTooSmall, x.first, "limit %s is too small: %s more permits than it has, and will wait until it is raised", named.Name, needs(x.steps))
 		}
 	}

@@ -214,9 +214,9 @@ func otherAgents(name string, f *Facts) string {
 // limitReason returns the limit that holds the step back; nil if none does. A limit of 0 takes precedence over one that
 // is full, because it holds the step back until an operator changes it; and a full limit over a rate.
 func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
-	needs := []Need{{LimitKey{Name: AgentLimit(s.Agent)}, 1}}
+	needs := []Need{{LimitKey: LimitKey{Name: AgentLimit(s.Agent)}, Amount: 1}}
 	if !j.HasPermit {
-		needs = append(needs, Need{LimitKey{Name: JobLimit(j.Type)}, 1})
+		needs = append(needs, Need{LimitKey: LimitKey{Name: JobLimit(j.Type)}, Amount: 1})
 	}
 	needs = append(needs, s.Needs.List()...)
 	check := func(n Need, b KeyBound, use KeyUse) {
@@ -242,7 +242,7 @@ func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 		if !ok {
 			continue
 		}
-		check(Need{LimitKey{Name: n.Name}, ofLimit(needs, n.Name)}, KeyBound{l.Max, l.Rate}, KeyUse{l.Taken, l.Holders})
+		check(Need{LimitKey: LimitKey{Name: n.Name}, Amount: ofLimit(needs, n.Name)}, KeyBound{l.Max, l.Rate}, KeyUse{l.Taken, l.Holders})
 		if use, known := f.Keys[n.LimitKey]; known {
 			check(n, l.ForKey(n.Key), use)
 		}

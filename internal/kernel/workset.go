@@ -107,6 +107,7 @@ const (
 	taskAdvance                    // set the next phase of step index
 	taskFlip                       // change the direction of the whole job
 	taskParkActive                 // park all active steps
+	taskPermitted                  // the job has its permits: its ready steps do not need them any more
 )
 
 // NewWorkset returns an empty workset. now is the store's clock, read after the locks were taken. random returns numbers
@@ -305,7 +306,7 @@ func (w *Workset) queueUpdate(e *entry) {
 
 // rowsLoaded reports whether the rows that a task needs are loaded. If not, it adds them to missing.
 func (w *Workset) rowsLoaded(t task) bool {
-	if t.kind == taskFlip || t.kind == taskParkActive {
+	if t.kind == taskFlip || t.kind == taskParkActive || t.kind == taskPermitted {
 		if !t.entry.whole {
 			w.missing.WholeJobs = append(w.missing.WholeJobs, t.entry.job.ID)
 		}
@@ -358,6 +359,8 @@ func (w *Workset) perform(t task) {
 		w.flipJob(t.entry, t.flip)
 	case taskParkActive:
 		w.parkActive(t.entry, t.flip.failure)
+	case taskPermitted:
+		w.leaveLanesOfJob(t.entry)
 	}
 	w.queueUpdate(t.entry)
 }

@@ -400,6 +400,9 @@ func (w *world) checkLimits() {
 		w.must(err)
 		before, known := w.book.held[l.Name]
 		w.book.held[l.Name] = holders
+		if l.Name == limitOfJobs {
+			w.checkJobHolders(holders)
+		}
 		if _, unchanged := w.book.limits[l.Name]; !known || !unchanged {
 			continue // the limit is new: there are holders already
 		}
@@ -427,6 +430,35 @@ func (w *world) checkLimits() {
 		}
 	}
 	w.book.limits = stored
+}
+
+// checkJobHolders checks that the jobs which name the limit of jobs hold it from their first run until they are settled or parked (I12).
+func (w *world) checkJobHolders(holders []kernel.LimitHolder) {
+	holds := map[perdure.JobID]bool{}
+	for _, h := range holders {
+		holds[h.Job] = true
+		if h.Step != "" {
+			w.wrong("I12", "%s: step %s of %s holds what only jobs need", limitOfJobs, h.Step, short(h.Job))
+		}
+	}
+	for id, j := range w.book.jobs {
+		if len(j.plan.Definition.Limits) == 0 {
+			continue
+		}
+		now, _, err := w.inner.Job(context.Background(), id, 1)
+		w.must(err)
+		if now == nil {
+			continue
+		}
+		if began := now.Running > 0 && !now.AtRest(); began && !holds[id] {
+			w.wrong("I12", "%s runs, and does not hold %s", short(id), limitOfJobs)
+		} else if now.AtRest() && holds[id] {
+			w.wrong("I12", "%s is %s, and holds %s", short(id), now.Phase, limitOfJobs)
+		}
+		if holds[id] && now.Running == 0 {
+			w.hit("F310")
+		}
+	}
 }
 
 // recordedAct is an act on a job, as the history and the audit log have it.

@@ -145,6 +145,9 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 		}
 		steps[stepName(s)], recipes[stepName(s)] = step, drawn
 	}
+	if r.IntN(4) == 0 {
+		job["limits"] = []any{object{"name": limitOfJobs, "key": "${input.n % 2}"}}
+	}
 	if list := notify(i); list != nil {
 		job["notify"] = list
 	}

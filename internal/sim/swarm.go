@@ -72,14 +72,16 @@ var (
 	actKinds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie heartbeat", "other body", "bulk", "bulk"}
 )
 
-// limitNames are the limits that may be defined. Steps name the last three: one bounds only single keys, and one bounds how
-// many runs begin in a time.
-var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1", keyedLimit, mixedLimit, ratedLimit}
+// limitNames are the limits that may be defined. Steps name three of them: one bounds only single keys, and one bounds how
+// many runs begin in a time. Jobs name the last one.
+var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1", keyedLimit, mixedLimit, ratedLimit, limitOfJobs}
 
 const (
 	keyedLimit = "ads"
 	mixedLimit = "mail"
 	ratedLimit = "sms"
+
+	limitOfJobs = "tenant"
 )
 
 // maxAmount is how many permits of one limit a step needs at most.
@@ -104,7 +106,7 @@ func limitSettings(name string, size int) perdure.LimitSettings {
 	switch {
 	case name == ratedLimit && size > 0:
 		return perdure.LimitSettings{Rate: fmt.Sprintf("%d/s", ratePerSize*size), Burst: max(size, maxAmount), PerKey: &perdure.KeyLimit{Rate: fmt.Sprintf("%d/s", 2*size), Burst: maxAmount}}
-	case name == keyedLimit:
+	case name == keyedLimit, name == limitOfJobs:
 		return perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &size}}
 	case name == mixedLimit:
 		return perdure.LimitSettings{Max: new(2 * size), PerKey: &perdure.KeyLimit{Max: &size}}

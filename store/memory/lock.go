@@ -180,6 +180,18 @@ func (d *data) limitUse(k kernel.LimitKey) (used int, holders []kernel.LimitHold
 		}
 		return len(holders), holders
 	}
+	for _, id := range slices.SortedFunc(maps.Keys(d.jobs), perdure.JobID.Compare) {
+		j := d.jobs[id]
+		if !j.HasPermit || kind != kernel.LimitNamed {
+			continue
+		}
+		for _, n := range j.Needs.List() {
+			if n.Name == k.Name && (k.Key == "" || n.Key == k.Key) {
+				used += n.Amount
+				holders = append(holders, kernel.LimitHolder{Job: id, Key: n.Key, Amount: n.Amount})
+			}
+		}
+	}
 	for _, s := range d.unsettledWhere(compareSteps, func(s *kernel.Step) bool { return s.Phase == perdure.Running }) {
 		for _, n := range kernel.PermitsOf(s, nil).List() {
 			if n.Name == k.Name && (k.Key == "" || n.Key == k.Key) {
@@ -188,6 +200,7 @@ func (d *data) limitUse(k kernel.LimitKey) (used int, holders []kernel.LimitHold
 			}
 		}
 	}
+	slices.SortStableFunc(holders, func(a, b kernel.LimitHolder) int { return a.Job.Compare(b.Job) }) // the job before its steps
 	return used, holders
 }
 

@@ -158,7 +158,7 @@ func byKey(st *pgwire.Statement, t check.Table, entries []check.Entry) *pgwire.S
 		st.Array(typ, n, c)
 	}
 	cells(pgwire.UUID, func(c *pgwire.Cells, e *check.Entry) { c.UUID(e.Job) })
-	cells(pgwire.Int4, func(c *pgwire.Cells, e *check.Entry) { c.Int4(e.Index) })
+	cells(pgwire.Int4, func(c *pgwire.Cells, e *check.Entry) { c.Int4(e.Need.PermitIndex(e.Index)) })
 	switch t {
 	case check.Exception:
 		cells(pgwire.Int2, func(c *pgwire.Cells, e *check.Entry) { c.Int2(int(e.Kind)) })
@@ -195,7 +195,8 @@ func scanEntry(t check.Table) func(*pgwire.Reader) check.Entry {
 		case check.InFlight:
 			e.Run = kernel.InFlightKey{InFlight: true, Agent: r.Text(), Holder: r.Text(), Request: r.Text(), Until: r.Time()}
 		case check.Permit:
-			e.Need = kernel.Need{LimitKey: kernel.LimitKey{Name: r.Text(), Key: r.Text()}, Amount: r.Int()}
+			k := kernel.LimitKey{Name: r.Text(), Key: r.Text()}
+			e.StepRef, e.Need = kernel.StoredPermit(e.Job, e.Index, k, r.Int())
 		}
 		return e
 	}

@@ -78,14 +78,15 @@ func (d *queueChanges) jobChanged(was, now *kernel.Job) {
 		d.delOpen = append(d.delOpen, openEntry{job: now.ID})
 	}
 	d.exceptionsChanged(was, now)
-	if had := was != nil && was.HasPermit; had != now.HasPermit {
-		held := kernel.Permits{Type: now.Type}
-		if now.HasPermit {
-			d.permitsChanged(kernel.StepRef{Job: now.ID}, kernel.Permits{}, held)
-		} else {
-			d.permitsChanged(kernel.StepRef{Job: now.ID}, held, kernel.Permits{})
-		}
+	d.permitsChanged(kernel.StepRef{Job: now.ID}, heldBy(was), heldBy(now))
+}
+
+// heldBy returns the permits that a job holds; nil: there is none.
+func heldBy(j *kernel.Job) kernel.Permits {
+	if j == nil || !j.HasPermit {
+		return kernel.Permits{}
 	}
+	return kernel.Permits{Type: j.Type, Job: j.Needs}
 }
 
 // exceptionsChanged adds what a change of a job's row changes in table exception.
@@ -124,7 +125,7 @@ func (d *queueChanges) enterLane(s *kernel.Step) {
 
 // permitsChanged adds the permits that a row acquires and releases, of those that are stored.
 func (d *queueChanges) permitsChanged(ref kernel.StepRef, was, now kernel.Permits) {
-	if was == now || len(d.tx.limits) == 0 && was.Needs == "" && now.Needs == "" {
+	if was == now || len(d.tx.limits) == 0 && was.Needs == "" && now.Needs == "" && was.Job == "" && now.Job == "" {
 		return
 	}
 	if d.limits == nil {
@@ -333,7 +334,7 @@ func permitGrid(rows []permitEntry, whole bool) *pgwire.Grid {
 	for _, r := range rows {
 		g.Row()
 		g.At(0).UUID(r.Job)
-		g.At(1).Int4(r.Index)
+		g.At(1).Int4(r.PermitIndex(r.Index))
 		g.At(2).Text(r.Name)
 		g.At(3).Text(r.Key)
 		if whole {

@@ -66,8 +66,8 @@ const (
 			join perdure.step s on s.job = h.job and s.idx = h.idx
 			right join (select count(*) as n from held) c on true order by h.job, h.idx`
 	keyHoldersSQL = `with held as (select job, idx, key, amount from perdure.permit where name = $1 and ($2 = '' or key = $2))
-		select h.job, s.name, s.run, h.key, h.amount, n from (select * from held order by job, idx limit $3) h
-			join perdure.step s on s.job = h.job and s.idx = h.idx
+		select h.job, coalesce(s.name, ''), coalesce(s.run, 0), h.key, h.amount, n from (select * from held order by job, idx limit $3) h
+			left join perdure.step s on s.job = h.job and s.idx = h.idx
 			right join (select coalesce(sum(amount), 0) as n from held) c on true order by h.job, h.idx`
 
 	backlogSQL = `select least($1, (select count(*) from (select from` + unsettledSQL + `limit $1) j)

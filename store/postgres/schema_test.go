@@ -51,11 +51,11 @@ func TestConcurrentMigrationsSucceed(t *testing.T) {
 	open(t, url)
 }
 
-// takeBackConsole takes back migrations 4 to 16, but for the view steps.
+// takeBackConsole takes back migrations 4 to 17, but for the view steps.
 const takeBackConsole = `drop view perdure.agents; alter table perdure.agent drop patience; create view perdure.agents as select name, ageing / 1e6::double precision as ageing_seconds from perdure.agent;
 	drop view perdure.limits; alter table perdure."limit" drop rates; drop table perdure.bucket;
 	create view perdure.limits as select l.name, l.max, l.per_key, (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) as used from perdure."limit" l;
-	drop table perdure.unique_key, perdure.definition, perdure.definition_version, perdure.artifact_use; drop table perdure.host; drop view perdure.held_roles; drop table perdure.held_role; drop table perdure.log_chunk, perdure.log; drop view perdure.notifications, perdure.receivers; drop table perdure.notification, perdure.receiver_full, perdure.receiver; drop view perdure.jobs, perdure.steps; alter table perdure.step drop reopened_at, drop traceparent, drop progress_at, drop stop_requested_at, drop host, drop start_at, drop start_by, drop job_has_output, drop output_error, drop made_from;
+	drop table perdure.unique_key, perdure.definition, perdure.definition_version, perdure.artifact_use; drop table perdure.host; drop view perdure.held_roles; drop table perdure.held_role; drop table perdure.log_chunk, perdure.log; drop view perdure.notifications, perdure.receivers; drop table perdure.notification, perdure.receiver_full, perdure.receiver; drop view perdure.jobs, perdure.steps; alter table perdure.step drop reopened_at, drop traceparent, drop job_limits, drop progress_at, drop stop_requested_at, drop host, drop start_at, drop start_by, drop job_has_output, drop output_error, drop made_from;
 	drop view perdure.audit; drop table perdure.audit_entry, perdure.credential; drop table perdure.exception, perdure.stats, perdure.series, perdure.bulk_refusal, perdure.bulk; drop index perdure.alert_kind;
 	drop view perdure.alerts; drop index perdure.alert_open_step, perdure.alert_open_kind;
 	alter table perdure.alert drop type, drop job_key, drop code, drop attempts;

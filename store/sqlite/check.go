@@ -119,7 +119,7 @@ func (c checking) stored(e check.Entry) ([]check.Entry, error) {
 		return all(c.conn, func(r *row) check.Entry {
 			e.Need.Amount = r.int()
 			return e
-		}, `SELECT amount FROM perdure_permit WHERE name = ? AND key = ? AND job = ? AND idx = ?`, e.Need.Name, e.Need.Key, job, idx)
+		}, `SELECT amount FROM perdure_permit WHERE name = ? AND key = ? AND job = ? AND idx = ?`, e.Need.Name, e.Need.Key, job, e.Need.PermitIndex(idx))
 	case check.Lane:
 		return all(c.conn, func(r *row) check.Entry {
 			e.Lane = readLane(r)
@@ -136,10 +136,10 @@ func (c checking) Entries(t check.Table, after *check.Entry, max int) ([]check.E
 	switch t {
 	case check.Permit:
 		return all(c.conn, func(r *row) check.Entry {
-			p := readPermit(r)
+			p := readPermit(r) // of a job: as that of its first step
 			return check.Entry{Table: t, StepRef: p.StepRef, Need: p.Need}
 		}, `SELECT name, key, job, idx, amount FROM perdure_permit WHERE (name, key, job, idx) > (?, ?, ?, ?) ORDER BY name, key, job, idx LIMIT ?`,
-			after.Need.Name, after.Need.Key, after.Job[:], after.Index, max)
+			after.Need.Name, after.Need.Key, after.Job[:], after.Need.PermitIndex(after.Index), max)
 	case check.Lane: // the place of a closed lane is lowered, and not raised
 		return all(c.conn, func(r *row) check.Entry {
 			lane := readLane(r)

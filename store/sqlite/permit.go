@@ -34,7 +34,7 @@ func (tx *tx) permits(ref kernel.StepRef, was, now kernel.Permits) error {
 		return nil
 	}
 	defined, err := tx.limits()
-	if err != nil || len(defined) == 0 && was.Needs == "" && now.Needs == "" {
+	if err != nil || len(defined) == 0 && was.Needs == "" && now.Needs == "" && was.Job == "" && now.Job == "" {
 		return err
 	}
 	return tx.changePermits(ref, was.List(), now.List(), defined)
@@ -44,7 +44,7 @@ func (tx *tx) permits(ref kernel.StepRef, was, now kernel.Permits) error {
 func (tx *tx) changePermits(ref kernel.StepRef, had, has []kernel.Need, defined map[string]bool) error {
 	for _, n := range had {
 		if !slices.Contains(has, n) && n.Kept(defined) {
-			if err := tx.exec(`DELETE FROM perdure_permit WHERE name = ? AND key = ? AND job = ? AND idx = ?`, n.Name, n.Key, ref.Job[:], ref.Index); err != nil {
+			if err := tx.exec(`DELETE FROM perdure_permit WHERE name = ? AND key = ? AND job = ? AND idx = ?`, n.Name, n.Key, ref.Job[:], n.PermitIndex(ref.Index)); err != nil {
 				return err
 			}
 		}
@@ -60,7 +60,7 @@ func (tx *tx) changePermits(ref kernel.StepRef, had, has []kernel.Need, defined 
 }
 
 func (tx *tx) putPermit(ref kernel.StepRef, n kernel.Need) error {
-	return tx.exec(`INSERT OR IGNORE INTO perdure_permit (name, key, job, idx, amount) VALUES (?, ?, ?, ?, ?)`, n.Name, n.Key, ref.Job[:], ref.Index, n.Amount)
+	return tx.exec(`INSERT OR IGNORE INTO perdure_permit (name, key, job, idx, amount) VALUES (?, ?, ?, ?, ?)`, n.Name, n.Key, ref.Job[:], n.PermitIndex(ref.Index), n.Amount)
 }
 
 // fillPermits inserts the permits of a limit that was not defined before.

@@ -331,7 +331,8 @@ type permit struct {
 }
 
 func readPermit(r *row) (p permit) {
-	p.Name, p.Key, p.StepRef, p.Amount = r.text(), r.text(), r.ref(), r.int()
+	k, ref := kernel.LimitKey{Name: r.text(), Key: r.text()}, r.ref()
+	p.StepRef, p.Need = kernel.StoredPermit(ref.Job, ref.Index, k, r.int())
 	return p
 }
 
@@ -339,7 +340,7 @@ func nameHolders(c *conn, permits []permit) ([]kernel.LimitHolder, error) {
 	var named []kernel.LimitHolder
 	for _, p := range permits {
 		holder := kernel.LimitHolder{Job: p.Job, Key: p.Key, Amount: p.Amount}
-		if kind, _, _ := kernel.SplitLimit(p.Name); kind == kernel.LimitOfJobs {
+		if kind, _, _ := kernel.SplitLimit(p.Name); kind == kernel.LimitOfJobs || p.OfJob {
 			named = append(named, holder)
 			continue
 		}

@@ -64,7 +64,8 @@ func TestMigrationListsOldJobs(t *testing.T) {
 	s := open(t, path)
 	storetest.JobsInEachState(t, s)
 	for _, sql := range []string{`DROP VIEW perdure_jobs`, `CREATE VIEW perdure_jobs AS SELECT job FROM perdure_step`,
-		`ALTER TABLE perdure_step DROP COLUMN reopened_at`, `ALTER TABLE perdure_step DROP COLUMN traceparent`, `DROP INDEX perdure_step_parked`, `DROP INDEX perdure_step_undoing`, `DROP INDEX perdure_step_not_done`, `DROP INDEX perdure_alert_kind`,
+		`ALTER TABLE perdure_step DROP COLUMN reopened_at`, `ALTER TABLE perdure_step DROP COLUMN traceparent`, `ALTER TABLE perdure_step DROP COLUMN job_limits`,
+		`DROP VIEW perdure_limits`, `CREATE VIEW perdure_limits AS SELECT name FROM perdure_limit`, `ALTER TABLE perdure_limit DROP COLUMN rates`, `DROP TABLE perdure_bucket`, `DROP INDEX perdure_step_parked`, `DROP INDEX perdure_step_undoing`, `DROP INDEX perdure_step_not_done`, `DROP INDEX perdure_alert_kind`,
 		`DROP INDEX perdure_alert_open_code`, `DROP INDEX perdure_alert_open_step`, `DROP INDEX perdure_alert_open_type`, `DROP INDEX perdure_alert_open_kind`,
 		`DROP VIEW perdure_alerts`, `CREATE VIEW perdure_alerts AS SELECT id FROM perdure_alert`, `DROP TABLE perdure_stats`, `DROP TABLE perdure_series`, `DROP TABLE perdure_bulk_refusal`, `DROP TABLE perdure_bulk`,
 		`DROP VIEW notifications`, `DROP VIEW receivers`, `DROP VIEW perdure_notifications`, `DROP VIEW perdure_receivers`,

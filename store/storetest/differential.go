@@ -272,6 +272,7 @@ func (d *differential) scrambleJob(j *kernel.Job) {
 	j.HasOutput, j.OutputError = d.chance(20), d.pick("", "", "no output")
 	j.StartAt, j.StartBy = d.maybeTime(d.time()), d.maybeTime(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
+	j.Needs = kernel.Needs(d.pick("", "", `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a","amount":2},{"name":"mail","key":"a"}]`))
 	j.Traceparent = d.pick("", "", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 }
 

@@ -583,6 +583,21 @@ func permitsByKey(s *suite) {
 	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = adsNeed("b") }) // no rule does this
 	count(0, 2, 0)
 	s.checkConsistent()
+
+	// A job holds permits beside its first step, which may hold some with the same key.
+	s.submit(withNeeds(adsNeed("a"), newJob(4, 1, permitted, func(j *kernel.Job) { j.Needs = `[{"name":"ads","key":"a","amount":2},{"name":"mail"}]` })))
+	count(2, 2, 1)
+	s.changeSteps(run("h", "", at(time.Minute)), refs(4, 0)...)
+	count(3, 2, 1)
+	ofJob := kernel.LimitHolder{Job: id(4), Key: "a", Amount: 2}
+	use(kernel.LimitKey{Name: "ads", Key: "a"}, 9, 3, ofJob, kernel.LimitHolder{Job: id(4), Step: "s0", Run: 1, Key: "a", Amount: 1})
+	use(kernel.LimitKey{Name: "mail"}, 9, 1, kernel.LimitHolder{Job: id(4), Amount: 1})
+	s.checkConsistent()
+	s.changeSteps(settle, ref(4, 0))
+	count(2, 2, 1)
+	s.changeJob(4, func(j *kernel.Job) { settleJob(j); j.HasPermit = false })
+	count(0, 2, 0)
+	s.checkConsistent()
 }
 
 // Rates, and the bounds of single keys, are stored with their limit.

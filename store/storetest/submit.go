@@ -121,6 +121,7 @@ func fullJob(n int) *kernel.Job {
 		Unsettled: 2, Running: 1, Active: 7,
 		StartAt: at(80 * time.Minute), StartBy: at(85 * time.Minute), CompleteBy: at(1 * time.Hour), ParkedAt: at(2 * time.Hour), Overdue: true,
 		GivenUpBy: "anna", GivenUpReason: "no use\n— really",
+		Needs:      `[{"name":"ads","key":"a","amount":2}]`,
 		ReopenedAt: at(90 * time.Minute), Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		CreatedAt: at(3 * time.Hour), UpdatedAt: at(4 * time.Hour), SettledAt: at(5*time.Hour + time.Microsecond),
 	}
@@ -167,7 +168,7 @@ func submitEveryField(s *suite) {
 	// Fields that are cleared are returned as zero.
 	s.changeJob(2, func(j *kernel.Job) {
 		j.HasOutput, j.OutputError, j.MadeFrom = false, "", ""
-		j.StartAt, j.StartBy, j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason, j.ReopenedAt, j.Traceparent = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}, "", "", time.Time{}, ""
+		j.StartAt, j.StartBy, j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason, j.ReopenedAt, j.Traceparent, j.Needs = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}, "", "", time.Time{}, "", ""
 	})
 	s.changeStep(ref(2, 0), func(st *kernel.Step) {
 		*st = kernel.Step{StepRef: st.StepRef, Name: "s0", Type: st.Type, Priority: st.Priority}

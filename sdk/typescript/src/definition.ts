@@ -24,6 +24,8 @@ export interface JobDefinition {
   key?: string;
   /** Labels by which jobs are found. */
   labels?: Record<string, string>;
+  /** Limits of which the job holds permits from its first run until it is settled or parked. Keys may be computed from the input. */
+  limits?: LimitDefinition[];
   /** Receivers of notifications about the job. */
   notify?: notify[];
   /** The escalation ladder for steps whose retries are used up. A step may have its own. */
@@ -54,9 +56,9 @@ export type Ladder = Rung | Rung[];
 export interface LimitDefinition {
   /** The name of the limit, as set with: perdure limits set NAME. A limit that is not set bounds nothing. */
   name: string;
-  /** How many permits a run holds. */
+  /** How many permits a run or job holds. */
   amount?: number;
-  /** The key within the limit, for which --per-key is the bound. Computed when the step becomes ready: text, a number, true or false. */
+  /** The key within the limit, for which --per-key is the bound. Text, a number, true or false. That of a step is computed when the step becomes ready, that of a job when it is submitted. */
   key?: string;
 }
 

@@ -142,6 +142,7 @@ var Columns = [...]Column{
 	{"job_has_output", Flag, true, false, unsafe.Offsetof(job.HasOutput)},
 	{"made_from", Text, true, false, unsafe.Offsetof(job.MadeFrom)},
 	{"output_error", Text, true, false, unsafe.Offsetof(job.OutputError)},
+	{"job_limits", Text, true, false, unsafe.Offsetof(job.Needs)},
 }
 
 // All is the number of columns. A store may use the IDs from All to MaxID for columns of its own.

@@ -1,4 +1,4 @@
--- schema: min_reader 15, min_writer 15
+-- schema: min_reader 16, min_writer 16
 --
 -- start_at: nothing of the job is dispatched before. start_by: a run must be dispatched by then. The output of a job is in
 -- its payload with the index -1, which also has a large input; output_error: why there is none.
@@ -23,7 +23,7 @@ CREATE VIEW perdure_jobs AS SELECT
 	strftime('%Y-%m-%d %H:%M:%S', s.job_updated_at / 1000000, 'unixepoch') || printf('.%06d', s.job_updated_at % 1000000) AS updated_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.settled_at / 1000000, 'unixepoch') || printf('.%06d', s.settled_at % 1000000) AS settled_at,
 	lower(hex(s.hash)) AS hash, d.text AS definition, coalesce(s.input, p.input) AS input, s.job AS job_id,
-	strftime('%Y-%m-%d %H:%M:%S', s.reopened_at / 1000000, 'unixepoch') || printf('.%06d', s.reopened_at % 1000000) AS reopened_at, s.traceparent,
+	strftime('%Y-%m-%d %H:%M:%S', s.reopened_at / 1000000, 'unixepoch') || printf('.%06d', s.reopened_at % 1000000) AS reopened_at, s.traceparent, s.job_limits AS limits,
 	strftime('%Y-%m-%d %H:%M:%S', s.start_at / 1000000, 'unixepoch') || printf('.%06d', s.start_at % 1000000) AS start_at,
 	strftime('%Y-%m-%d %H:%M:%S', s.start_by / 1000000, 'unixepoch') || printf('.%06d', s.start_by % 1000000) AS start_by, o.output, s.output_error, s.made_from
 FROM perdure_step s LEFT JOIN perdure_shape d ON d.id = s.shape LEFT JOIN perdure_payload p ON s.apart AND p.job = s.job AND p.idx = -1
@@ -35,7 +35,7 @@ UNION ALL SELECT
 	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), NULL,
 	lower(hex(substr(b.hashes, 32 * n.i + 1, 32))), d.text,
 	nullif(CAST(substr(b.inputs, 1 + iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER)),
-		CAST(substr(b.ends, 8 * n.i + 1, 8) AS INTEGER) - iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER))) AS TEXT), ''), substr(b.jobs, 16 * n.i + 1, 16), NULL, NULL, NULL, NULL, NULL, NULL, NULL
+		CAST(substr(b.ends, 8 * n.i + 1, 8) AS INTEGER) - iif(n.i = 0, 0, CAST(substr(b.ends, 8 * n.i - 7, 8) AS INTEGER))) AS TEXT), ''), substr(b.jobs, 16 * n.i + 1, 16), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM perdure_bundle b JOIN perdure_place n ON n.i < b.size LEFT JOIN perdure_shape d ON d.id = b.shape
 WHERE n.i >= b.taken;
 

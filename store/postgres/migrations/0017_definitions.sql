@@ -1,4 +1,4 @@
--- schema: min_reader 16, min_writer 16
+-- schema: min_reader 17, min_writer 17
 --
 -- start_at: nothing of the job is dispatched before. start_by: a run must be dispatched by then. The output of a job is in
 -- its payload with the index -1, which also has a large input; output_error: why there is none.
@@ -15,7 +15,7 @@ select perdure.job_text(s.job) as job, s.job_key as key, s.type, s.priority,
 	s.labels, s.states, s.created_at, s.job_updated_at as updated_at, s.settled_at,
 	encode(s.hash, 'hex') as hash, perdure.json_text(h.text) as definition,
 	perdure.json_text(coalesce(s.input, p.input)) as input, s.job as job_id,
-	s.reopened_at, s.traceparent, s.start_at, s.start_by, perdure.json_text(o.output) as output, s.output_error, s.made_from
+	s.reopened_at, s.traceparent, s.job_limits::jsonb as limits, s.start_at, s.start_by, perdure.json_text(o.output) as output, s.output_error, s.made_from
 from perdure.step s
 	left join perdure.shape h on h.id = s.shape
 	left join perdure.payload p on s.apart and p.job = s.job and p.idx = -1
@@ -27,7 +27,7 @@ select perdure.job_text(u.job), null, b.type, b.priority,
 	null, 0, false, b.steps, 0, 1, null, null, false, null, null,
 	null, null, b.created_at, b.created_at, null,
 	encode(substr(b.hashes, 32 * u.n::int - 31, 32), 'hex'), perdure.json_text(h.text),
-	perdure.json_text(b.inputs[u.n]), u.job, null, null, null, null, null, null, null
+	perdure.json_text(b.inputs[u.n]), u.job, null, null, null, null, null, null, null, null
 from perdure.bundle b
 	cross join lateral unnest(b.jobs) with ordinality as u (job, n)
 	left join perdure.shape h on h.id = b.shape
