@@ -247,14 +247,14 @@ class Job(_Job, total=False):
     inputBytes       size of an input that is left out
     key              idempotency key of the submission
     labels           of the definition or submission
-    madeFrom         
-    output           
-    outputBytes      
-    outputError      
+    madeFrom         the stored definition that the submission named, with its version
+    output           of a job that is done; None if it could not be computed
+    outputBytes      size of an output that is left out
+    outputError      why the output could not be computed
     restarts         how often a restart rung was used
     settledAt        when it was settled
-    startAt          
-    startBy          
+    startAt          when the job starts; missing: at once
+    startBy          when a run must have been dispatched; missing once one was
     states           the definition's names for done and undone
     steps            the steps by name, in the order of the definition
     summary          in lists that ask for it: how far the steps are, and why an open one is not running

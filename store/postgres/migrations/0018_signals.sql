@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:store/postgres/migrations/0018_signals.sql
 -- schema: min_reader 14, min_writer 18
-========
--- schema: min_reader 14, min_writer 17
->>>>>>>> sig:store/postgres/migrations/0017_signals.sql
 --
 -- The name and the key of the signals for which a step waits, with a slash between them; what an approval asks and who has
 -- approved, as JSON; and who submitted the job, if an approval excludes the submitter.

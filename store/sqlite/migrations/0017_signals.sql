@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:store/sqlite/migrations/0017_signals.sql
 -- schema: min_reader 13, min_writer 17
-========
--- schema: min_reader 13, min_writer 16
->>>>>>>> sig:store/sqlite/migrations/0016_signals.sql
 --
 -- The name and the key of the signals for which a step waits, with a slash between them; what an approval asks and who has
 -- approved, as JSON; and who submitted the job, if an approval excludes the submitter.
