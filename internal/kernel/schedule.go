@@ -277,8 +277,9 @@ func (s *Schedule) Parse() (*operate.ScheduleSettings, error) {
 type ScheduleState struct {
 	Settings *operate.ScheduleSettings
 	Rule     *TimeRule
-	Open     []Firing             // what OpenFirings returns
-	HasJob   func(FiringKey) bool // reports whether there is a job with the key of a line
+	Open     []Firing                             // what OpenFirings returns
+	HasJob   func(FiringKey) bool                 // reports whether there is a job with the key of a line
+	HaveJobs func([]FiringKey) map[FiringKey]bool // the same, for many lines
 }
 
 // Decide handles the nominal times that are due at now. It changes the row, and returns what else is to be done. At
@@ -286,7 +287,7 @@ type ScheduleState struct {
 //
 // The same row, lines, jobs and time give the same result on every node.
 func (s *Schedule) Decide(in *ScheduleState, now time.Time, room int) *Firings {
-	d := &decision{Schedule: s, set: in.Settings, rule: in.Rule, hasJob: in.HasJob, now: now, room: room, out: &Firings{}}
+	d := &decision{Schedule: s, set: in.Settings, rule: in.Rule, hasJob: in.HasJob, haveJobs: in.HaveJobs, now: now, room: room, out: &Firings{}}
 	open := in.Open
 	d.count(open)
 	s.DueAt = time.Time{}
@@ -304,10 +305,11 @@ type decision struct {
 	set  *operate.ScheduleSettings
 	rule *TimeRule
 
-	hasJob func(FiringKey) bool
-	now    time.Time
-	room   int
-	out    *Firings
+	hasJob   func(FiringKey) bool
+	haveJobs func([]FiringKey) map[FiringKey]bool
+	now      time.Time
+	room     int
+	out      *Firings
 
 	active    []Firing // lines whose jobs have not settled, without those of backfills
 	waiting   []Firing // in the order of their nominal times
@@ -366,8 +368,7 @@ func (d *decision) pass() {
 	if !complete && first == 0 { // the present walk has no time that is surely left out: it has too many that are on time
 		complete = true
 	}
-	d.skip(times[:first], operate.FiringCatchUp)
-	d.SkippedCatchUp += int64(first)
+	d.leaveOut(times[:first])
 	if !complete {
 		d.Next, d.DueAt = times[first-1], d.now
 		d.Next, _ = d.rule.Next(d.Next)
@@ -405,6 +406,28 @@ func (d *decision) dueTimes() (times []time.Time, complete bool) {
 }
 
 // skip records nominal times that get no job.
+// leaveOut records the nominal times that get no job, because they have passed for too long. One that an operator has triggered
+// has a job.
+func (d *decision) leaveOut(times []time.Time) {
+	keys := make([]FiringKey, len(times))
+	for i, t := range times {
+		keys[i] = FiringKey{d.Name, t, 0}
+	}
+	begin := 0
+	add := func(end int) {
+		d.skip(times[begin:end], operate.FiringCatchUp)
+		d.SkippedCatchUp += int64(end - begin)
+	}
+	has := d.haveJobs(keys)
+	for i, k := range keys {
+		if has[k] {
+			add(i)
+			begin = i + 1
+		}
+	}
+	add(len(times))
+}
+
 func (d *decision) skip(times []time.Time, reason operate.FiringReason) {
 	if len(times) == 0 {
 		return

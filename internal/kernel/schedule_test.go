@@ -39,7 +39,7 @@ func (b *book) decide() string {
 			open = append(open, f)
 		}
 	}
-	out := b.row.Decide(&ScheduleState{Settings: &b.set, Rule: b.rule, Open: open, HasJob: b.hasJob}, b.now, b.room)
+	out := b.row.Decide(&ScheduleState{Settings: &b.set, Rule: b.rule, Open: open, HasJob: b.hasJob, HaveJobs: b.haveJobs}, b.now, b.room)
 	var words []string
 	for _, f := range out.Lines {
 		if old := b.lines[f.Key()]; old.State != f.State || old.Reason != f.Reason {
@@ -71,6 +71,14 @@ func minutes(f Firing) string {
 		text += "-" + f.To.Format("4")
 	}
 	return text
+}
+
+func (b *book) haveJobs(keys []FiringKey) map[FiringKey]bool {
+	has := map[FiringKey]bool{}
+	for _, k := range keys {
+		has[k] = b.hasJob(k)
+	}
+	return has
 }
 
 func (b *book) hasJob(k FiringKey) bool { _, has := b.jobs[k.JobKey()]; return has }
@@ -284,6 +292,16 @@ func TestTriggeredTimeHasNoSecondJob(t *testing.T) {
 	b.want(b.after(40*time.Second), "start 1")
 	b.want(b.after(time.Minute), "")
 	b.want(b.after(time.Minute), "start 3")
+}
+
+// A time that was triggered ahead, and is too late when the schedule goes on, has its job, and no line says that it has none (I27).
+func TestTriggeredTimeIsNotLeftOut(t *testing.T) {
+	b := newBook(t, operate.ScheduleSettings{Cron: everyMinute, Overlap: operate.OverlapAllow})
+	b.jobs[FiringKey{"s", at(t, "2026-06-01T00:05:00Z"), 0}.JobKey()] = perdure.JobID{9}
+	b.want(b.after(10*time.Minute), "skipped 1-4, skipped 6-9, start 10")
+	if b.row.SkippedCatchUp != 8 {
+		t.Errorf("%d are counted", b.row.SkippedCatchUp)
+	}
 }
 
 // TestBackfill starts the times without a job, at most so many at once (F174).

@@ -140,8 +140,8 @@ func (o *fireOp) apply(b *batch) error {
 		o.left = true
 		return nil
 	}
-	hasJob, hasJobErr := b.hasJob()
-	did := row.Decide(&kernel.ScheduleState{Settings: set, Rule: rule, Open: open, HasJob: hasJob}, b.w.Now(), o.room)
+	hasJob, haveJobs, hasJobErr := b.hasJob()
+	did := row.Decide(&kernel.ScheduleState{Settings: set, Rule: rule, Open: open, HasJob: hasJob, HaveJobs: haveJobs}, b.w.Now(), o.room)
 	if *hasJobErr != nil {
 		return *hasJobErr
 	}
@@ -185,14 +185,29 @@ func (o *fireOp) lacks(b *batch, open []kernel.Firing) bool {
 	})
 }
 
-// hasJob returns a function that reports whether a line has a job. After an error it returns true, and the error is kept.
-func (b *batch) hasJob() (func(kernel.FiringKey) bool, *error) {
-	failed := new(error)
-	return func(k kernel.FiringKey) bool {
-		_, known, err := b.jobOfKey(k.JobKey())
-		*failed = cmp.Or(*failed, err)
-		return known || err != nil
-	}, failed
+// hasJob returns functions that report whether lines have jobs. An error is kept.
+func (b *batch) hasJob() (one func(kernel.FiringKey) bool, many func([]kernel.FiringKey) map[kernel.FiringKey]bool, failed *error) {
+	failed = new(error)
+	many = func(keys []kernel.FiringKey) map[kernel.FiringKey]bool {
+		has := map[kernel.FiringKey]bool{}
+		for some := range slices.Chunk(keys, perdure.MaxBatch) {
+			texts := make([]string, len(some))
+			for i, k := range some {
+				texts[i] = k.JobKey()
+			}
+			found, err := b.tx.JobsByKey(texts)
+			*failed = cmp.Or(*failed, err)
+			for i, k := range some {
+				_, stored := found[texts[i]]
+				_, here := b.keys[texts[i]]
+				if stored || here {
+					has[k] = true
+				}
+			}
+		}
+		return has
+	}
+	return func(k kernel.FiringKey) bool { return many([]kernel.FiringKey{k})[k] }, many, failed
 }
 
 // jobOfKey returns the job with a key, of this transaction or of the store.
