@@ -165,7 +165,8 @@ func (s *Schema) Check(value json.RawMessage) (found []kernel.ValueFault) {
 	defer s.lock.Unlock()
 	s.left = MaxWork
 	defer func() {
-		if p := recover(); p == errWork {
+		p := recover()
+		if err, is := p.(error); is && errors.Is(err, errWork) {
 			found = []kernel.ValueFault{{Message: "it takes too much work to check it with this schema"}}
 		} else if p != nil {
 			panic(p)
