@@ -70,7 +70,7 @@ const (
 	bulkPreviewExample = `{"count":{"n":1312},"samples":[{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
 "current":"unsure","desired":"done","phase":"parked","unsettled":1,"submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:07Z"}],
 "refused":{"conflict":3},"unchanged":0}`
-	bulkRefusalsExample = `{"items":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","code":"conflict","message":"no step of this job is parked or waits for a retry"}]}`
+	bulkRefusalsExample = `{"items":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","code":"conflict","message":"no step of this job is parked, or waits for a retry or for its start"}]}`
 
 	claimExample = `{"holder":"payments@h3","max":8,"wait":"20s","heartbeat":"15s","requestId":"h3-000042"}`
 	runsExample  = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","action":"charge","run":1,"direction":"do",
