@@ -46,7 +46,7 @@ type Config struct {
 
 const (
 	// DefaultPeriod is the longest time between two rounds.
-	DefaultPeriod = time.Second
+	DefaultPeriod = 3 * time.Second
 	// pageSize is how many schedules one round decides.
 	pageSize = 100
 

@@ -156,7 +156,7 @@ class Client:
                    definition: Optional[Mapping[str, Any]] = None, *, traceparent: str = "") -> List[BatchResult]:
         """Stores many jobs in few calls, each answered for itself: `{"id", "key", "created"}` or `{"error"}`.
 
-        With a definition, jobs are `{"key"?, "input"?, "priority"?, "labels"?}` of it; without one, definitions.
+        With a definition, jobs are `{"key"?, "input"?, "priority"?, "labels"?, "startAt"?}` of it; without one, definitions.
         If a call fails, it raises, and those before it are stored. With keys, all may be sent again.
         """
         base = to_json(definition, "/definition") if definition is not None else b""

@@ -85,7 +85,7 @@ def all_of_the_client():
     definition = {"type": "t", "steps": {"s": {"agent": "a"}}}
     call("submit", definition, key="k", traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     call("submit", "type: t", key="k")
-    call("submit_all", [{"key": "k", "input": 1, "priority": 9, "labels": {"a": "b"}}], definition, traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    call("submit_all", [{"key": "k", "input": 1, "priority": 9, "labels": {"a": "b"}, "startAt": "2031-01-01T08:00:00Z"}], definition, traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     call("submit_all", [definition])
     large = Client("http://server", offload=True)
     large.submit({**definition, "input": {"a": "x" * (256 << 10)}})
