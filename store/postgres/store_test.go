@@ -30,7 +30,7 @@ func TestDifferential(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			url := fresh(t)
-			storetest.Differential(t, seed, 4500, memory.New(), postgres.NewPoster(t, url, open(t, url, postgres.WithBundles(int(seed%3)))))
+			storetest.Differential(t, seed, 6500, memory.New(), postgres.NewPoster(t, url, open(t, url, postgres.WithBundles(int(seed%3)))))
 		})
 	}
 }

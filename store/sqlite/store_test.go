@@ -52,7 +52,7 @@ func TestDifferential(t *testing.T) {
 	racedetector.Skip(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.Differential(t, seed, 4500, memory.New(), newPoster(t, WithBundles(int(seed%3))))
+			storetest.Differential(t, seed, 6500, memory.New(), newPoster(t, WithBundles(int(seed%3))))
 		})
 	}
 }

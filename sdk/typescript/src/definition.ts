@@ -45,7 +45,7 @@ export interface JobDefinition {
   /** Names that are shown in place of undone and done. */
   states?: StateNames;
   /** Makes further submissions with the same key the first job: within a time since its submission, or while it is unsettled. */
-  unique?: unique;
+  unique?: UniqueDefinition;
 }
 
 export type hostLabels = Record<string, "*" | string>;
@@ -154,7 +154,7 @@ export interface UndoDefinition {
   with?: unknown;
 }
 
-export interface unique {
+export interface UniqueDefinition {
   /** The key, which counts for jobs of the same type. May be computed from the input: text, a number, true or false. */
   key: string;
   /** unsettled: the first job is the answer until it is settled. */
