@@ -150,11 +150,7 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 		}
 	}
 	for _, key := range k.keys {
-		raw, err := key.Fill(&d.evaluator)
-		if err == nil {
-			_, err = kernel.LimitKeyText(raw)
-		}
-		if err != nil {
+		if _, err := d.keyOf(key); err != nil {
 			return nil, false
 		}
 	}
@@ -164,11 +160,7 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 	}
 	unique := k.uniqueKey
 	if k.unique != nil {
-		raw, err := k.unique.Fill(&d.evaluator)
-		if err == nil {
-			unique, err = kernel.LimitKeyText(raw)
-		}
-		if err != nil {
+		if unique, err = d.keyOf(k.unique); err != nil {
 			return nil, false
 		}
 	}

@@ -195,15 +195,21 @@ func (d *decoder) jobNeeds(limits []jobLimit) (kernel.Needs, error) {
 		if l.key == nil {
 			continue
 		}
-		raw, err := l.key.Fill(&d.evaluator)
-		if err == nil {
-			needs[i].Key, err = kernel.LimitKeyText(raw)
-		}
-		if err != nil {
+		var err error
+		if needs[i].Key, err = d.keyOf(l.key); err != nil {
 			return "", err
 		}
 	}
 	return kernel.NeedsOf(needs), nil
+}
+
+// keyOf evaluates a key that depends on the input alone.
+func (d *decoder) keyOf(p expr.Pieces) (string, error) {
+	raw, err := p.Fill(&d.evaluator)
+	if err != nil {
+		return "", err
+	}
+	return kernel.LimitKeyText(raw)
 }
 
 // checkLimitKey checks the key of a limit, whose value is known.

@@ -177,9 +177,11 @@ func (h *Host) acquire() error {
 	if err != nil {
 		return err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for end := time.Now().Add(lockPatience); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end); err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) {
-		time.Sleep(10 * time.Millisecond)
+	for end := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
+			break
+		}
 	}
 	if err != nil {
 		_ = f.Close()

@@ -22,9 +22,10 @@ const Command = "keeper"
 // keeperVariable distinguishes a keeper from a program that has a command of this name.
 const keeperVariable = "PERDURE_KEEPER"
 
-// A program that starts keepers is one itself if its arguments say so. It need not know: this runs before main, as soon as the imports of
-// this package are initialized. They are few, and their names come early in the alphabet: Go initializes packages in this
-// order. A keeper starts for each command, and all packages of perdure take several times as long as the start of a process.
+// A program that imports this package becomes a keeper if its arguments say so. This happens before main, as soon as the
+// imports of this package are initialized: the other packages of perdure take several times as long to be initialized as a
+// process takes to start, and a keeper starts for each command. Go initializes packages in the order of their names, so the
+// imports are few, and come early in the alphabet.
 func init() {
 	if len(os.Args) != 3 || os.Args[1] != Command || os.Getenv(keeperVariable) == "" {
 		return

@@ -19,8 +19,8 @@ const (
 // itimerspec is struct itimerspec.
 type itimerspec struct{ interval, value syscall.Timespec }
 
-// boottime returns CLOCK_BOOTTIME in nanoseconds.
-func boottime() int64 {
+// Now returns CLOCK_BOOTTIME in nanoseconds.
+func Now() int64 {
 	var t syscall.Timespec
 	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&t)), 0) // it fails for no clock that the kernel has
 	return t.Nano()

@@ -17,9 +17,6 @@ var Boot = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(b)), err
 })
 
-// Now returns CLOCK_BOOTTIME in nanoseconds.
-func Now() int64 { return boottime() }
-
 // self returns this process.
 func self() (Process, error) {
 	boot, err := Boot()

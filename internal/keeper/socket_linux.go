@@ -44,13 +44,22 @@ type request struct {
 // listener is a socket of the file system that accepts connections.
 type listener struct{ file *os.File }
 
+// newSocket returns a socket that is not bound yet, as a descriptor and as a file with the name path.
+func newSocket(path string) (fd int, file *os.File, err error) {
+	fd, err = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, nil, os.NewSyscallError("socket", err)
+	}
+	return fd, os.NewFile(uintptr(fd), path), nil
+}
+
 // listen creates a socket to which only this user can connect. The path has at most 107 bytes.
 func listen(path string) (*listener, error) {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fd, file, err := newSocket(path)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, err
 	}
-	l := &listener{os.NewFile(uintptr(fd), path)}
+	l := &listener{file}
 	mask := syscall.Umask(0o177)
 	err = syscall.Bind(fd, &syscall.SockaddrUnix{Name: path})
 	syscall.Umask(mask)
@@ -90,11 +99,10 @@ func (l *listener) close() {
 
 // connect connects to a socket of the file system, and does not wait for that.
 func connect(path string) (*os.File, error) {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fd, c, err := newSocket(path)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, err
 	}
-	c := os.NewFile(uintptr(fd), path)
 	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
 		_ = c.Close()
 		return nil, os.NewSyscallError("connect", err)

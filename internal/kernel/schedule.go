@@ -278,8 +278,7 @@ type ScheduleState struct {
 	Settings *operate.ScheduleSettings
 	Rule     *TimeRule
 	Open     []Firing                             // what OpenFirings returns
-	HasJob   func(FiringKey) bool                 // reports whether there is a job with the key of a line
-	HaveJobs func([]FiringKey) map[FiringKey]bool // the same, for many lines
+	HaveJobs func([]FiringKey) map[FiringKey]bool // which of these lines have jobs
 }
 
 // Decide handles the nominal times that are due at now. It changes the row, and returns what else is to be done. At
@@ -287,7 +286,7 @@ type ScheduleState struct {
 //
 // The same row, lines, jobs and time give the same result on every node.
 func (s *Schedule) Decide(in *ScheduleState, now time.Time, room int) *Firings {
-	d := &decision{Schedule: s, set: in.Settings, rule: in.Rule, hasJob: in.HasJob, haveJobs: in.HaveJobs, now: now, room: room, out: &Firings{}}
+	d := &decision{Schedule: s, set: in.Settings, rule: in.Rule, haveJobs: in.HaveJobs, now: now, room: room, out: &Firings{}}
 	open := in.Open
 	d.count(open)
 	s.DueAt = time.Time{}
@@ -305,7 +304,6 @@ type decision struct {
 	set  *operate.ScheduleSettings
 	rule *TimeRule
 
-	hasJob   func(FiringKey) bool
 	haveJobs func([]FiringKey) map[FiringKey]bool
 	now      time.Time
 	room     int
@@ -406,6 +404,9 @@ func (d *decision) dueTimes() (times []time.Time, complete bool) {
 }
 
 // skip records nominal times that get no job.
+// hasJob reports whether a line has a job.
+func (d *decision) hasJob(k FiringKey) bool { return d.haveJobs([]FiringKey{k})[k] }
+
 // leaveOut records the nominal times that get no job, because they have passed for too long. One that an operator has triggered
 // has a job.
 func (d *decision) leaveOut(times []time.Time) {

@@ -39,7 +39,7 @@ func (b *book) decide() string {
 			open = append(open, f)
 		}
 	}
-	out := b.row.Decide(&ScheduleState{Settings: &b.set, Rule: b.rule, Open: open, HasJob: b.hasJob, HaveJobs: b.haveJobs}, b.now, b.room)
+	out := b.row.Decide(&ScheduleState{Settings: &b.set, Rule: b.rule, Open: open, HaveJobs: b.haveJobs}, b.now, b.room)
 	var words []string
 	for _, f := range out.Lines {
 		if old := b.lines[f.Key()]; old.State != f.State || old.Reason != f.Reason {

@@ -140,10 +140,10 @@ func (o *fireOp) apply(b *batch) error {
 		o.left = true
 		return nil
 	}
-	hasJob, haveJobs, hasJobErr := b.hasJob()
-	did := row.Decide(&kernel.ScheduleState{Settings: set, Rule: rule, Open: open, HasJob: hasJob, HaveJobs: haveJobs}, b.w.Now(), o.room)
-	if *hasJobErr != nil {
-		return *hasJobErr
+	haveJobs, failed := b.haveJobs()
+	did := row.Decide(&kernel.ScheduleState{Settings: set, Rule: rule, Open: open, HaveJobs: haveJobs}, b.w.Now(), o.room)
+	if *failed != nil {
+		return *failed
 	}
 	lines := did.Lines
 	for _, f := range did.Start {
@@ -185,10 +185,10 @@ func (o *fireOp) lacks(b *batch, open []kernel.Firing) bool {
 	})
 }
 
-// hasJob returns functions that report whether lines have jobs. An error is kept.
-func (b *batch) hasJob() (one func(kernel.FiringKey) bool, many func([]kernel.FiringKey) map[kernel.FiringKey]bool, failed *error) {
+// haveJobs returns a function that reports which lines have jobs. Its first error is kept in failed.
+func (b *batch) haveJobs() (have func([]kernel.FiringKey) map[kernel.FiringKey]bool, failed *error) {
 	failed = new(error)
-	many = func(keys []kernel.FiringKey) map[kernel.FiringKey]bool {
+	have = func(keys []kernel.FiringKey) map[kernel.FiringKey]bool {
 		has := map[kernel.FiringKey]bool{}
 		for some := range slices.Chunk(keys, perdure.MaxBatch) {
 			texts := make([]string, len(some))
@@ -207,7 +207,7 @@ func (b *batch) hasJob() (one func(kernel.FiringKey) bool, many func([]kernel.Fi
 		}
 		return has
 	}
-	return func(k kernel.FiringKey) bool { return many([]kernel.FiringKey{k})[k] }, many, failed
+	return have, failed
 }
 
 // jobOfKey returns the job with a key, of this transaction or of the store.
