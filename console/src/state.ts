@@ -90,7 +90,7 @@ export function whyText(step: Step, now: number): string {
     const left = span(Date.parse(why.until) - now);
     const comma = why.text.indexOf(", ");
     if (why.reason === "backoff" && comma >= 0) return `again in ${left}, ${why.text.slice(comma + 2)}`;
-    if (why.reason === "notYet") return step.startedAt ? `sleeps for another ${left}` : `the job starts in ${left}`;
+    if (why.reason === "notYet") return why.text.startsWith("sleeps") ? `sleeps for another ${left}` : `the job starts in ${left}`;
   }
   return why.text;
 }

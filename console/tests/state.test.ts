@@ -65,8 +65,9 @@ test("a running step says how much time is left, and its progress", () => {
 
 test("reasons count down", () => {
   assert.equal(whyText(step({ why: { reason: "backoff", text: "again at 14:01, after 1 failure", until: "2026-11-27T14:01:00Z" } }), now), "again in 1 min, after 1 failure");
-  assert.equal(whyText(step({ why: { reason: "notYet", text: "sleeps", until: "2026-11-27T16:00:00Z" } }), now), "sleeps for another 2 h");
-  assert.equal(whyText(step({ why: { reason: "approval", text: "waits for approval by a member of finance for another 3h: approve or reject it", until: new Date(now + 60_000).toISOString(), message: "Hotel", group: "finance" } }), now), "waits for approval by a member of finance for another 1m: Hotel");
+  assert.equal(whyText(step({ why: { reason: "notYet", text: "sleeps for another 2h0m0s", until: "2026-11-27T16:00:00Z" } }), now), "sleeps for another 2 h");
+  assert.equal(whyText(step({ why: { reason: "notYet", text: "the job starts in 2h0m0s; to start it now: resume", until: "2026-11-27T16:00:00Z" } }), now), "the job starts in 2 h");
+  assert.equal(whyText(step({ why: { reason: "approval", text: "waits for approval by a member of finance for another 3h: approve or reject it", until: new Date(now + 60_000).toISOString(), message: "Hotel", group: "finance" } }), now), "waits for approval by a member of finance for another 1 min: Hotel");
   assert.equal(whyText(step({ why: { reason: "signal", text: "waits for signal paid with key p1", signal: "paid", key: "p1" } }), now), "waits for signal paid with key p1");
   assert.equal(whyText(step({}), now), "");
 });

@@ -504,7 +504,7 @@ func TestFirstRunsCountsFirstSteps(t *testing.T) {
 		{[]kernel.PlanStep{wait, of("a"), of("b"), of("a")}, "a", 2},
 		{[]kernel.PlanStep{wait, of("a", 0)}, "", 0},
 	} {
-		if agent, runs := FirstRuns(&kernel.Plan{Shape: &kernel.Shape{Steps: c.steps}}); agent != c.agent || runs != c.runs {
+		if agent, runs := FirstRuns(&kernel.Plan{Definition: &kernel.Definition{}, Shape: &kernel.Shape{Steps: c.steps}}); agent != c.agent || runs != c.runs {
 			t.Errorf("%d steps: %d runs of %q, want %d of %q", len(c.steps), runs, agent, c.runs, c.agent)
 		}
 	}
