@@ -86,6 +86,18 @@ func TestJobThatStartsTooLate(t *testing.T) {
 	}
 }
 
+// A restart gives no more time to start: seed 2179 of the simulation dispatched a run after it (F301).
+func TestRestartGivesNoMoreTimeToStart(t *testing.T) {
+	w := submit(t, "startWithin 15s; p approval lasts or restart:9; a after p")
+	w.wait(tick)
+	w.require(w.job.Restarts == 1, "restarted %d times", w.job.Restarts)
+	w.require(w.job.StartBy.Equal(startTime.Add(15*time.Second)), "must start by %s", w.job.StartBy)
+	w.now = startTime.Add(15 * time.Second)
+	w.dueScan()
+	w.jobIs("undone settled")
+	w.require(w.step("p").ErrorCode == "startedTooLate", "the code is %q", w.step("p").ErrorCode)
+}
+
 // A job whose first run was dispatched in time has started, whatever becomes of the run.
 func TestAJobWithARunHasStarted(t *testing.T) {
 	w := submit(t, "startWithin 30s; a attempts 2")

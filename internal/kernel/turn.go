@@ -287,7 +287,10 @@ func (w *Workset) flipJob(e *entry, f flip) {
 	if !j.SettledAt.IsZero() {
 		j.ReopenedAt = w.now
 	}
-	j.SettledAt, j.StartBy = time.Time{}, time.Time{}
+	j.SettledAt = time.Time{}
+	if f.kind != flipRestartUndo && f.kind != flipRestartRedo { // a restart gives no more time to start
+		j.StartBy = time.Time{}
+	}
 	e.dirty = true
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
