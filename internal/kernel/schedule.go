@@ -403,7 +403,6 @@ func (d *decision) dueTimes() (times []time.Time, complete bool) {
 	return times, true
 }
 
-// skip records nominal times that get no job.
 // hasJob reports whether a line has a job.
 func (d *decision) hasJob(k FiringKey) bool { return d.haveJobs([]FiringKey{k})[k] }
 
@@ -429,6 +428,7 @@ func (d *decision) leaveOut(times []time.Time) {
 	add(len(times))
 }
 
+// skip records nominal times that follow each other, and get no job.
 func (d *decision) skip(times []time.Time, reason operate.FiringReason) {
 	if len(times) == 0 {
 		return
@@ -444,7 +444,12 @@ func (d *decision) skipOverlap(t time.Time) {
 	d.SkippedOverlap++
 	if n := len(d.out.Lines); n > 0 { // one line for times that follow each other
 		f := &d.out.Lines[n-1]
-		if f.Again == SkipLine && f.Reason == operate.FiringOverlap {
+		last := f.Nominal
+		if f.Times > 1 {
+			last = f.To
+		}
+		next, _ := d.rule.Next(last) // one between them may have a job
+		if f.Again == SkipLine && f.Reason == operate.FiringOverlap && next.Equal(t) {
 			f.To, f.Times = t, f.Times+1
 			return
 		}

@@ -294,6 +294,18 @@ func TestTriggeredTimeHasNoSecondJob(t *testing.T) {
 	b.want(b.after(time.Minute), "start 3")
 }
 
+// A line of skipped times does not cover a time that an operator has triggered (F173).
+func TestTriggeredTimeIsNotSkipped(t *testing.T) {
+	most := 10
+	b := newBook(t, operate.ScheduleSettings{Cron: everyMinute, CatchUp: &operate.ScheduleCatchUp{Max: &most}})
+	b.want(b.after(40*time.Second), "start 1")
+	b.jobs[FiringKey{"s", at(t, "2026-06-01T00:04:00Z"), 0}.JobKey()] = perdure.JobID{9}
+	b.want(b.after(5*time.Minute), "skipped 2-3, skipped 5-6")
+	if b.row.SkippedOverlap != 4 {
+		t.Errorf("row: %+v", b.row)
+	}
+}
+
 // A time that was triggered ahead, and is too late when the schedule goes on, has its job, and no line says that it has none (I27).
 func TestTriggeredTimeIsNotLeftOut(t *testing.T) {
 	b := newBook(t, operate.ScheduleSettings{Cron: everyMinute, Overlap: operate.OverlapAllow})

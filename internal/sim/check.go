@@ -125,7 +125,7 @@ func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	if now.Phase == perdure.Settled {
 		w.book.settled[now.ID] = true
 	}
-	if acted(c, now.ID) {
+	if endsStartWithin(c, now.ID) {
 		w.book.started[now.ID] = true
 	}
 	if e := entry(c, now.ID, "", "overdue"); e != nil && !before.StartBy.IsZero() && strings.HasPrefix(e.Detail, "startedTooLate") {
@@ -225,7 +225,7 @@ func (w *world) countStepFaults(ch *kernel.StepChange) {
 // checkDispatch checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
 func (w *world) checkDispatch(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	now, before := ch.Now, ch.Loaded
-	if !w.book.started[now.Job] && !acted(c, now.Job) {
+	if !w.book.started[now.Job] && !endsStartWithin(c, now.Job) {
 		w.checkStart(now, name)
 	}
 	w.book.started[now.Job] = true
@@ -307,6 +307,21 @@ func (w *world) checkEnd(ch *kernel.StepChange, c *kernel.Changes, name string, 
 // acted reports whether an operator has acted on the job in the same transaction.
 func acted(c *kernel.Changes, id perdure.JobID) bool {
 	return slices.ContainsFunc(c.History, func(e kernel.Entry) bool { return e.Job == id && e.Author == operator })
+}
+
+// endsStartWithin reports whether an operator has acted on the job in the same transaction so that its startWithin no longer
+// holds. An approval is no start.
+func endsStartWithin(c *kernel.Changes, id perdure.JobID) bool {
+	return slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
+		if e.Job != id || e.Author != operator {
+			return false
+		}
+		switch perdure.Verb(e.Event) {
+		case perdure.VerbUndo, perdure.VerbRedo, perdure.VerbResume, perdure.VerbSettle, perdure.VerbSkip, perdure.VerbGiveUp:
+			return true
+		}
+		return false
+	})
 }
 
 // verbsOf counts the different acts of operators on a job in one transaction.
