@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -149,7 +150,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, usagef("%s", strings.TrimPrefix(err.Error(), "open "))
+			return nil, &usageError{msg: strings.TrimPrefix(err.Error(), "open "), hint: meantBesideFile(name)}
 		}
 		defer func() { _ = f.Close() }()
 		r = f
@@ -166,6 +167,19 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 		return nil, usagef("%s: over %d bytes", name, most)
 	}
 	return b, nil
+}
+
+var storedVersion = regexp.MustCompile(`^[\w.-]+@\d+$`)
+
+// meantBesideFile returns what to write if the name of a file that does not exist looks like something else.
+func meantBesideFile(name string) string {
+	switch {
+	case strings.HasPrefix(name, "{"):
+		return "a field of the input: -i NAME=VALUE"
+	case storedVersion.MatchString(name):
+		return "a stored definition: --definition " + name
+	}
+	return ""
 }
 
 // jsonArg is a value on the command line: JSON, @FILE, or - for stdin.
