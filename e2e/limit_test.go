@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,5 +107,70 @@ func TestLimitProtectsAService(t *testing.T) {
 	}
 	if ok := strings.Count(string(text), `" 200 `); ok != n || strings.Contains(string(text), `" 503 `) {
 		t.Errorf("%d of %d calls were answered 200, %d were refused", ok, n, strings.Count(string(text), `" 503 `))
+	}
+}
+
+// partnerConfig answers each customer five times a second, and refuses what is more than four requests too early.
+const partnerConfig = `
+worker_processes 1; daemon off; error_log %[1]s/error.log; pid %[1]s/pid;
+events { worker_connections 1024; }
+http {
+	log_format calls '$arg_customer $status';
+	access_log %[1]s/access.log calls;
+	client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+	limit_req_zone $arg_customer zone=z:1m rate=5r/s;
+	server {
+		listen %[2]s;
+		location / { limit_req zone=z burst=4 nodelay; limit_req_status 503; root %[1]s/www; }
+	}
+}
+`
+
+// The partner of examples/rate.yaml allows each customer five requests a second. It refuses none, although more jobs wait
+// than it would answer in that time, and the node is killed and started again.
+func TestRateProtectsAPartner(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	addr, dir := runNginx(t, func(dir, addr string) string { return fmt.Sprintf(partnerConfig, dir, addr) })
+	at := rig.FreeAddress(t)
+	url := "http://" + at
+	args := []string{"serve", "--listen", at, "--store", "sqlite:" + filepath.Join(t.TempDir(), "perdure.db"), "--agents", "http", "--allow-private-targets", "--slots", "100"}
+	node := begin(t, args...)
+	eventually(t, "the node is ready", func() bool { return ready(url) })
+	must(t, "limits", "set", "partner-calls", "--key-rate", "5/s", "--key-burst", "1", "--server", url)
+	const each = 60
+	customers := []string{"acme", "bolt", "cork"}
+	for _, c := range customers {
+		args := []string{"submit", "-i", "customer=" + c, "-i", "url=http://" + addr + "/f", "--server", url}
+		must(t, append(args, slices.Repeat([]string{"../examples/rate.yaml"}, each)...)...)
+	}
+	calls := func() string {
+		text, err := os.ReadFile(dir + "/access.log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	eventually(t, "some have been called", func() bool { return strings.Count(calls(), "acme 200") > 5 })
+	if err := node.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = node.Wait()
+	if n := strings.Count(calls(), " 200\n"); n >= each*len(customers) {
+		t.Fatalf("all %d calls were made before the kill", n)
+	}
+	begin(t, args...)
+	eventually(t, "the node is ready", func() bool { return ready(url) })
+	eventually(t, "all jobs are done", func() bool {
+		return strings.Count(must(t, "list", "--current", "done", "--limit", "500", "-o", "json", "--server", url), "\n") == each*len(customers)
+	})
+	for _, c := range customers {
+		if n := strings.Count(calls(), c+" 200\n"); n < each {
+			t.Errorf("%s was called %d times, want at least %d", c, n, each)
+		}
+	}
+	if n := strings.Count(calls(), " 503\n"); n > 0 {
+		t.Errorf("%d calls were refused", n)
 	}
 }
