@@ -45,7 +45,7 @@ func (s *schema) values() *schema {
 var roots = []string{"Job", "Step", "StepDetail", "BatchResult", "Entry", "FieldError"}
 
 // pythonRoots are what the package for Python names beyond these.
-var pythonRoots = []string{"PageJob", "PageEntry", "Alert", "PageAlert", "Limit", "Agent", "Node", "HealthAnswer"}
+var pythonRoots = []string{"PageJob", "PageEntry", "Alert", "PageAlert", "Limit", "Agent", "Node", "HealthAnswer", "SignalResult"}
 
 // pythonNames are the names of types where another one is better: the package has a class Agent.
 var pythonNames = map[string]string{"Agent": "AgentInfo", "HealthAnswer": "Health"}

@@ -116,6 +116,9 @@ class AsyncClient:
     settle = _call(Client.settle)
     skip = _call(Client.skip)
     stop = _call(Client.stop)
+    approve = _call(Client.approve)
+    reject = _call(Client.reject)
+    send_signal = _call(Client.send_signal)
 
     alerts = _iterate(Client.alerts)
     list_alerts = _call(Client.list_alerts)

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 import urllib.parse
+import uuid
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
@@ -20,7 +21,7 @@ from .agent import Agent
 from .connection import ANSWER_TIMEOUT, Certificates, Connection, Stop, to_json
 from .errors import BacklogFull, Denied, Error, Invalid, Seconds, Unavailable, refusal, seconds
 from .host import Host
-from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, KeyLimit, Limit, Node, PageAlert, PageEntry, PageJob, StepDetail
+from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, KeyLimit, Limit, Node, PageAlert, PageEntry, PageJob, SignalResult, StepDetail
 
 Definition = Union[Mapping[str, Any], str, bytes]  # JSON as an object, or YAML as text
 
@@ -383,13 +384,38 @@ class Client:
         """Stops the run of a step: it ends failed, with the code stopped, and what follows a failure follows."""
         return self._act(_step(ref, step), "stop", reason, author)
 
+    def approve(self, ref: str, step: str, reason: str = "", *, data: Any = UNSET, author: str = "") -> Job:
+        """Approves a step that waits for an approval. data: for the output of the step, JSON up to 64 KiB."""
+        return self._act(_step(ref, step), "approve", reason, author, data=data)
+
+    def reject(self, ref: str, step: str, reason: str = "", *, author: str = "") -> Job:
+        """Rejects a step that waits for an approval: it has failed with the code rejected."""
+        return self._act(_step(ref, step), "reject", reason, author)
+
+    def send_signal(self, name: str, key: str, *, id: str = "", data: Any = UNSET, keep: Union[str, Seconds, None] = None,
+                    to_all: bool = False, job: str = "", author: str = "") -> SignalResult:
+        """Sends a signal to the step that waits for this name and key, or to the next one that will: it is kept for 24
+        hours, or for as long as keep says. to_all: to all steps that wait now; it is not kept then. job: only steps of this
+        job receive it.
+
+        id: of the event at its source, so that an event which its source sends twice has one effect. data: for the output
+        of the step, JSON up to 64 KiB."""
+        body = {"name": name, "key": key, "to": "all" if to_all else "one",
+                "id": id or uuid.uuid4().hex}  # with an id, the call may be repeated
+        if data is not UNSET:
+            body["data"] = data
+        if keep is not None:
+            body["keep"] = keep if isinstance(keep, str) else clock.duration(seconds(keep, "keep"))
+        path = _job(job) + "/signals" if job else "/v1/signals"
+        return cast("SignalResult", self._send("POST", path, body, author, safe=True))
+
     def _act(self, path: str, verb: str, reason: str, author: str, **more: Any) -> Job:
         body = {k: v for k, v in {"reason": reason or UNSET, **more}.items() if v is not UNSET}
         return cast(Job, self._send("POST", f"{path}/{verb}", body, author))
 
-    def _send(self, method: str, path: str, body: Any, author: str = "") -> Any:
+    def _send(self, method: str, path: str, body: Any, author: str = "", safe: bool = False) -> Any:
         headers = {"Perdure-Author": _header("author", author)} if author else {}
-        return self._ask(method, path, body=None if body is None else to_json(body), headers=headers)[1]
+        return self._ask(method, path, body=None if body is None else to_json(body), headers=headers, safe=safe)[1]
 
     # Operations.
 

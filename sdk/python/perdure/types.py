@@ -555,3 +555,12 @@ class _Health(TypedDict):
 
 class Health(_Health, total=False):
     version: str
+
+
+class _SignalResult(TypedDict):
+    id: str
+    matched: List[str]
+
+
+class SignalResult(_SignalResult, total=False):
+    repeated: bool

@@ -149,6 +149,25 @@ class TestServer(unittest.TestCase):
         self.assertRaises(Invalid, self.client.skip, ref, "")
         self.assertRaises(Invalid, self.client.settle, ref, "charge", "undone", output=1)
 
+    def test_signals_and_approvals(self):
+        key = self.name + "-paid"
+        definition = {"type": self.name, "steps": {
+            "paid": {"agent": "signal", "with": {"name": "payment.completed", "key": key}},
+            "ok": {"agent": "approval", "with": {"message": "Ship?"}, "after": ["paid"]}}}
+        first = self.client.send_signal("payment.completed", key, id="evt_1", data={"amount": 7}, keep="1h")
+        self.assertEqual((first["id"], first["matched"]), ("evt_1", []))
+        self.assertTrue(self.client.send_signal("payment.completed", key, id="evt_1")["repeated"])
+        ref = self.client.submit(definition).job["id"]  # it receives what was kept
+        self.assertEqual(self.client.step(ref, "paid")["output"]["data"], {"amount": 7})
+        self.client.approve(ref, "ok", "seen", data={"by": "sea"}, author="Zoë")
+        self.assertEqual(self.done(ref)["steps"]["ok"]["output"]["data"], {"by": "sea"})
+
+        ref = self.client.submit({**definition, "onFailure": "undo"}).job["id"]
+        self.assertEqual(self.client.send_signal("payment.completed", key, job=ref)["matched"], [f"{ref}/paid"])
+        self.client.reject(ref, "ok", "out of stock")
+        job = self.client.wait(ref, timeout=60)
+        self.assertEqual((job["current"], job["steps"]["ok"]["lastError"]["code"]), ("undone", "rejected"))
+
     def test_alerts(self):
         job = self.client.submit({"type": self.name, "onFailure": [{"alert": "ops"}, "park"], "steps": {
             "broken": {"agent": self.name, "with": "broken"}}}).job

@@ -15,8 +15,8 @@ import { bytes, parse, stringify } from "./json.ts";
 import { Listing, type Page } from "./listing.ts";
 import { type Ask, Transport, answerMs, listIn } from "./transport.ts";
 import type { JobDefinition } from "./definition.ts";
-import type { AgentInfo, AgentSettings, Alert, BatchAnswer, BatchResult, EditOptions, Entry, Job, JobValues, Limit, LimitSettings, ListAgent, ListLimit, ListNode,
-  Node, PageAlert, PageEntry, PageJob, Phase, Reason, ReasonBody, SettleOptions, State, StepDetail } from "./types.ts";
+import type { AgentInfo, AgentSettings, Alert, ApproveBody, BatchAnswer, BatchResult, EditOptions, Entry, Job, JobValues, Limit, LimitSettings, ListAgent, ListLimit, ListNode,
+  Node, PageAlert, PageEntry, PageJob, Phase, Reason, ReasonBody, SettleOptions, SignalBody, SignalResult, State, StepDetail } from "./types.ts";
 
 const maxBatch = 1000; // jobs in a call
 const maxBatchBytes = 16 << 20; // of a call's body, and of its definition as often as there are jobs
@@ -75,6 +75,11 @@ export interface CallOptions {
 export interface ActOptions extends CallOptions {
   /** Who acts, for the history and the log, in place of the client's author. */
   author?: string | undefined;
+}
+
+export interface SignalOptions extends ActOptions {
+  /** An id or key: only steps of this job receive the signal. */
+  job?: string | undefined;
 }
 
 export interface SubmitAllOptions extends CallOptions {
@@ -410,7 +415,29 @@ export class Client {
     return this.#act(`${stepPath(ref, step)}/stop`, { reason }, options);
   }
 
-  async #act(path: string, body: ReasonBody | EditOptions | SettleOptions, options: ActOptions): Promise<Job> {
+  /** Approves a step that waits for an approval. `data` is for the output of the step. */
+  approve(ref: string, step: string, approval: ApproveBody = {}, options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${stepPath(ref, step)}/approve`, approval, options);
+  }
+
+  /** Rejects a step that waits for an approval: it has failed with the code rejected. */
+  reject(ref: string, step: string, reason = "", options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${stepPath(ref, step)}/reject`, { reason }, options);
+  }
+
+  /**
+   * Sends a signal to the step that waits for its name and key, or to the next one that will: it is kept for 24 hours, or
+   * for as long as `keep` says. `to: "all"`: to all steps that wait now; it is not kept then. With the option `job`, only
+   * steps of this job receive it. `id` is that of the event at its source, so that an event which its source sends twice
+   * has one effect.
+   */
+  async sendSignal(signal: SignalBody, options: SignalOptions = {}): Promise<SignalResult> {
+    const path = options.job ? `${pathOf(options.job)}/signals` : "/v1/signals";
+    const body = { ...signal, id: signal.id || randomUUID() }; // with an id, the call may be repeated
+    return await this.#change<SignalResult>("POST", path, body, options, true);
+  }
+
+  async #act(path: string, body: ReasonBody | EditOptions | SettleOptions | ApproveBody, options: ActOptions): Promise<Job> {
     const { reason, ...rest } = body;
     return await this.#change<Job>("POST", path, reason ? body : rest, options);
   }
@@ -502,12 +529,12 @@ export class Client {
     return (await this.#ask("GET", path, { signal: options.signal, ...(query ? { query } : {}) }, true)).value as T;
   }
 
-  /** A call that changes something. What was set by PUT may be set again; the others are the caller's to repeat. */
-  async #change<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object | undefined, options: ActOptions): Promise<T> {
+  /** A call that changes something. What was set by PUT may be set again; others are repeated only if they are `safe`. */
+  async #change<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object | undefined, options: ActOptions, safe = method === "PUT"): Promise<T> {
     return (await this.#ask(method, path, {
       ...(body === undefined ? {} : { body: stringify(body) }), signal: options.signal,
       ...(options.author ? { headers: { "Perdure-Author": headerText(options.author) } } : {}),
-    }, method === "PUT")).value as T;
+    }, safe)).value as T;
   }
 
   #listing<P extends Page<T>, T>(path: string, query: URLSearchParams, options: CallOptions): Listing<T> {

@@ -14,7 +14,7 @@ const definition: JobDefinition = { type: "order", steps: { charge: { agent: "pa
 await client.submit(definition, { key: ref, traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
 await client.submit("type: order\nsteps: {charge: {agent: payments}}");
 await client.submitAll([definition], undefined, { traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
-const results = await client.submitAll([{ key: ref, input: { a: 1 }, priority: 3, labels: { a: "b" } }, {}, {}], definition);
+const results = await client.submitAll([{ key: ref, input: { a: 1 }, priority: 3, labels: { a: "b" }, startAt: "2031-01-01T08:00:00Z" }, {}, {}], definition);
 assert.deepEqual(results.map((r) => r.created), [true, false, undefined]);
 await new Client(process.argv[2], { offload: true }).submit({ ...definition, input: { text: "x".repeat(256 << 10) } });
 const artifact = { $artifact: "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", size: 3, type: "text/plain" };
@@ -50,6 +50,13 @@ await client.settle(ref, "charge", { as: "done", output: 1, reason: "why" });
 await client.settle(ref, "charge", { as: "undone" });
 await client.skip(ref, "charge", "why");
 await client.stop(ref, "charge", "why");
+await client.approve(ref, "ok", { data: { a: 1 }, reason: "why" });
+await client.reject(ref, "ok", "why");
+assert.equal((await client.sendSignal({ name: "paid", key: "p1", id: "evt_1", data: { a: 1 }, keep: "2h" })).matched.length, 1);
+assert.equal((await client.sendSignal({ name: "paid", key: "p1", id: "evt_1", data: 1, keep: "2h", to: "all" }, { job: ref, author: "Zoë" })).matched.length, 1);
+await client.sendSignal({ name: "paid", key: "p1", to: "one" }, { job: ref });
+await client.sendSignal({ name: "paid", key: "p1", to: "one" });
+await client.sendSignal({ name: "paid", key: "p1", to: "all" });
 
 assert.equal((await client.listAlerts({ job: ref, closed: true }).all()).length, 2);
 assert.equal((await client.closeAlert(12, "mended", { author: "Zoë" })).closedBy, "Zoë: mended");

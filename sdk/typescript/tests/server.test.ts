@@ -115,6 +115,26 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
       { name: "TimeoutError", message: new RegExp(`after 200 ms: step s: no agent ${name}-nobody has claimed runs here`) });
   });
 
+  test("signals and approvals", async () => {
+    const key = `${name}-paid`;
+    const definition: JobDefinition = { type: name, steps: {
+      paid: { agent: "signal", with: { name: "payment.completed", key } },
+      ok: { agent: "approval", with: { message: "Ship?" }, after: ["paid"] } } };
+    const event = { name: "payment.completed", key, id: "evt_1", data: { amount: 7 } };
+    assert.deepEqual((await client.sendSignal(event)).matched, []);
+    assert.equal((await client.sendSignal(event)).repeated, true);
+    const { id } = (await client.submit(definition)).job; // it receives what was kept
+    assert.deepEqual(((await client.step(id, "paid")).output as { data: unknown }).data, { amount: 7 });
+    await client.approve(id, "ok", { data: { by: "sea" }, reason: "seen" }, { author: "Zoë" });
+    assert.deepEqual((await wait(id)).current, "done");
+
+    const other = (await client.submit({ ...definition, onFailure: "undo" })).job.id;
+    assert.deepEqual((await client.sendSignal({ name: "payment.completed", key }, { job: other })).matched, [`${other}/paid`]);
+    await client.reject(other, "ok", "out of stock");
+    const rejected = await wait(other);
+    assert.deepEqual([rejected.current, rejected.steps?.ok?.lastError?.code], ["undone", "rejected"]);
+  });
+
   test("an operator's acts", async () => {
     const key = `${name}-parked`;
     const steps = { charge: { agent: name, with: { amount: -1 }, undo: {} }, more: { agent: name, action: "charge", after: ["charge"], with: { amount: 1 } } };
