@@ -34,6 +34,7 @@ const BulkPages = lazy(() => import("./pages/bulk.tsx").then((part) => part.Bulk
 const OneAgent = lazy(() => import("./pages/agent.tsx").then((part) => part.OneAgent));
 const HostPages = lazy(() => import("./pages/hosts.tsx").then((part) => part.HostPages));
 const SchedulePages = lazy(() => import("./pages/schedules.tsx").then((part) => part.SchedulePages));
+const DefinitionPages = lazy(() => import("./pages/definitions.tsx").then((part) => part.DefinitionPages));
 const WebhookPages = lazy(() => import("./pages/webhooks.tsx").then((part) => part.WebhookPages));
 const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 
@@ -79,7 +80,7 @@ function Unidentified() {
 
 /** The right that each page needs. */
 const rightOf: Partial<Record<Page, Right>> = {
-  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", hosts: "watch", limits: "watch", schedules: "watch", webhooks: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
+  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", hosts: "watch", limits: "watch", schedules: "watch", definitions: "read", webhooks: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
 };
 
 function Content() {
@@ -105,6 +106,8 @@ function Content() {
       return <Limits />;
     case "schedules":
       return <SchedulePages />;
+    case "definitions":
+      return <DefinitionPages />;
     case "webhooks":
       return <WebhookPages />;
     case "nodes":
@@ -162,6 +165,7 @@ const entries: [page: Page, href: string, title: string][] = [
   ["hosts", link.hosts(), "Hosts"],
   ["limits", link.limits(), "Limits"],
   ["schedules", link.schedules(), "Schedules"],
+  ["definitions", link.definitions(), "Definitions"],
   ["webhooks", link.webhooks(), "Webhooks"],
   ["nodes", link.nodes(), "Nodes"],
   ["submit", link.submit(), "Submit"],

@@ -21,6 +21,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
       [["g", "h"], "hosts"],
       [["g", "l"], "limits"],
       [["g", "c"], "schedules"],
+      [["g", "d"], "definitions"],
       [["g", "w"], "webhooks"],
       [["g", "n"], "nodes"],
       [["g", "s"], "submit"],
@@ -54,7 +55,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
 ];
 
 const pages: Record<string, string> = {
-  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), h: link.hosts(), l: link.limits(), c: link.schedules(), w: link.webhooks(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
+  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), h: link.hosts(), l: link.limits(), c: link.schedules(), d: link.definitions(), w: link.webhooks(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
 };
 
 type Handler = () => void;

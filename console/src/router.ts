@@ -1,19 +1,19 @@
 // The URL holds the whole state of a page: its path below the base, and a query. This file reads and writes such URLs;
 // place.ts keeps the one of this tab.
 
-export type Page = "overview" | "jobs" | "job" | "alerts" | "bulk" | "agents" | "hosts" | "limits" | "schedules" | "webhooks" | "nodes" | "submit" | "tokens" | "audit" | "unknown";
+export type Page = "overview" | "jobs" | "job" | "alerts" | "bulk" | "agents" | "hosts" | "limits" | "schedules" | "definitions" | "webhooks" | "nodes" | "submit" | "tokens" | "audit" | "unknown";
 
 /** A page and its state. */
 export interface Place {
   page: Page;
-  /** The job's id or key, if the page is "job"; the id of a bulk act, or the name of an agent, host, schedule or receiver, if the page is "bulk", "agents", "hosts", "schedules" or "webhooks" and shows one. */
+  /** The job's id or key, if the page is "job"; the id of a bulk act, or the name of an agent, host, schedule, definition or receiver, if the page is "bulk", "agents", "hosts", "schedules", "definitions" or "webhooks" and shows one. */
   job: string;
   /** The path below the base, without a slash at its beginning. */
   path: string;
   query: URLSearchParams;
 }
 
-const lists: Page[] = ["jobs", "alerts", "bulk", "agents", "hosts", "limits", "schedules", "webhooks", "nodes", "submit", "tokens", "audit"];
+const lists: Page[] = ["jobs", "alerts", "bulk", "agents", "hosts", "limits", "schedules", "definitions", "webhooks", "nodes", "submit", "tokens", "audit"];
 
 /** Reads the URL of a page. base is the path of the console, with a slash at its end. */
 export function placeOf(url: URL, base: string): Place {
@@ -21,7 +21,7 @@ export function placeOf(url: URL, base: string): Place {
   const place: Place = { page: "unknown", job: "", path, query: url.searchParams };
   const [first = "", second, ...more] = path.replace(/\/$/, "").split("/");
   if (first === "" && second === undefined) place.page = "overview";
-  else if ((first === "jobs" || first === "agents" || first === "bulk" || first === "hosts" || first === "schedules" || first === "webhooks") && second !== undefined && more.length === 0) {
+  else if ((first === "jobs" || first === "agents" || first === "bulk" || first === "hosts" || first === "schedules" || first === "definitions" || first === "webhooks") && second !== undefined && more.length === 0) {
     const job = decoded(second);
     if (job !== undefined) Object.assign(place, { page: first === "jobs" ? "job" : first, job });
   } else if (second === undefined) place.page = lists.find((name) => name === first) ?? "unknown";
@@ -62,6 +62,7 @@ export const link = {
   hosts: (query: Query = {}, name = "") => (name ? `hosts/${encodeURIComponent(name)}` : "hosts") + queryText(query),
   limits: () => "limits",
   schedules: (name = "") => (name ? `schedules/${encodeURIComponent(name)}` : "schedules"),
+  definitions: (name = "", query: Query = {}) => (name ? `definitions/${encodeURIComponent(name)}` : "definitions") + queryText(query),
   webhooks: (name = "", query: Query = {}) => (name ? `webhooks/${encodeURIComponent(name)}` : "webhooks") + queryText(query),
   nodes: () => "nodes",
   tokens: () => "tokens",
