@@ -113,7 +113,7 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	$(GOTESTSUM) --rerun-fails-run-root-test --packages='$(strip $(PACKAGES_WITHOUT_RACE))' -- -vet=off -timeout 30m
 	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -vet=off -timeout 30m -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
 	$(MAKE) brokers RACE=
-	$(MAKE) sim SIM=1200
+	$(MAKE) sim SIM=1600
 	$(MAKE) without ONLY=all PLAYS=100
 
 # A module of its own: `go test ./...` of the main module does not see it.

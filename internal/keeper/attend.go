@@ -104,9 +104,9 @@ const (
 	progressEvery = time.Second
 	pingBefore    = 6 * time.Second // a keeper must answer every second from this time before the end of its lock
 
-	callPatience  = 5 * time.Second // how long a keeper may take to answer, but not much longer than it may live
-	leastPatience = time.Second
-	reportTime    = 2 * time.Second // is left to report the run of a keeper that was killed
+	callPatience  = 5 * time.Second        // how long a keeper may take to answer, but not much longer than it may live
+	leastPatience = 200 * time.Millisecond // LockEnd leaves more time than that
+	reportTime    = 2 * time.Second        // is left to report the run of a keeper that was killed
 )
 
 // hangsIn returns the time until a keeper that does not answer is killed. It has to end the command by the end of the lock that it

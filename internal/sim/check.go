@@ -125,13 +125,16 @@ func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	if now.Phase == perdure.Settled {
 		w.book.settled[now.ID] = true
 	}
-	if endsStartWithin(c, now.ID) {
-		w.book.started[now.ID] = true
-	}
-	if e := entry(c, now.ID, "", "overdue"); e != nil && !before.StartBy.IsZero() && strings.HasPrefix(e.Detail, "startedTooLate") {
-		w.hit("F301")
-		if w.book.started[now.ID] {
-			w.wrong("F301", "%s has started, and ends because it has not", short(now.ID))
+	for i := range c.History { // one transaction may end the job, and then have an act on it
+		switch e := &c.History[i]; {
+		case e.Job != now.ID:
+		case endsStartWithin(e):
+			w.book.started[now.ID] = true
+		case e.Step == "" && e.Event == "overdue" && strings.HasPrefix(e.Detail, "startedTooLate"):
+			w.hit("F301")
+			if w.book.started[now.ID] {
+				w.wrong("F301", "%s has started, and ends because it has not", short(now.ID))
+			}
 		}
 	}
 	recorded := slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
@@ -225,7 +228,8 @@ func (w *world) countStepFaults(ch *kernel.StepChange) {
 // checkDispatch checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
 func (w *world) checkDispatch(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	now, before := ch.Now, ch.Loaded
-	if !w.book.started[now.Job] && !endsStartWithin(c, now.Job) {
+	acts := func(e kernel.Entry) bool { return e.Job == now.Job && endsStartWithin(&e) }
+	if !w.book.started[now.Job] && !slices.ContainsFunc(c.History, acts) {
 		w.checkStart(now, name)
 	}
 	w.book.started[now.Job] = true
@@ -309,19 +313,17 @@ func acted(c *kernel.Changes, id perdure.JobID) bool {
 	return slices.ContainsFunc(c.History, func(e kernel.Entry) bool { return e.Job == id && e.Author == operator })
 }
 
-// endsStartWithin reports whether an operator has acted on the job in the same transaction so that its startWithin no longer
-// holds. An approval is no start.
-func endsStartWithin(c *kernel.Changes, id perdure.JobID) bool {
-	return slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
-		if e.Job != id || e.Author != operator {
-			return false
-		}
-		switch perdure.Verb(e.Event) {
-		case perdure.VerbUndo, perdure.VerbRedo, perdure.VerbResume, perdure.VerbSettle, perdure.VerbSkip, perdure.VerbGiveUp:
-			return true
-		}
+// endsStartWithin reports whether an entry is an operator's act after which the job's startWithin no longer holds. An approval
+// is no start.
+func endsStartWithin(e *kernel.Entry) bool {
+	if e.Author != operator {
 		return false
-	})
+	}
+	switch perdure.Verb(e.Event) {
+	case perdure.VerbUndo, perdure.VerbRedo, perdure.VerbResume, perdure.VerbSettle, perdure.VerbSkip, perdure.VerbGiveUp:
+		return true
+	}
+	return false
 }
 
 // verbsOf counts the different acts of operators on a job in one transaction.

@@ -34,8 +34,8 @@ type plannedMachine struct {
 	stopWithin time.Duration
 }
 
-var machineFaults = []string{"kill host agent", "kill host agent", "host agent down", "stop host agent", "kill keeper", "kill keeper and agent", "power cut", "freeze host agent",
-	"suspend machine", "cut machine off", "disk full", "drain machine", "drain machine", "lose machine", "lose state", "two of one name"}
+var machineFaults = []string{"kill host agent", "kill host agent", "host agent down", "stop host agent", "kill keeper", "kill keeper and agent", "freeze keeper", "freeze keeper and kill agent", "power cut", "freeze host agent",
+	"suspend machine", "cut machine off", "disk full", "drain machine", "drain machine", "remove machine", "lose machine", "lose state", "two of one name"}
 
 // drawGrid draws the hosts of a seed, and what goes wrong with them.
 func (s *swarm) drawGrid(r *rand.Rand, c *Config) {
@@ -147,6 +147,7 @@ type grid struct {
 	orphans  map[*osProcess]bool // what keepers that were killed have left
 	requires map[handle]kernel.Demand
 	drained  map[string]time.Duration // hosts that are drained: until when their runs may go on
+	hung     map[handle]bool          // runs whose keepers have stood still
 	room     map[reservedAt]time.Time // when a reserved host has room at the latest
 }
 
@@ -160,7 +161,7 @@ type reservedAt struct {
 type lockEnd struct{ at time.Duration }
 
 func newGrid(w *world) *grid {
-	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, locks: map[handle]lockEnd{}, living: map[*osProcess]bool{},
+	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, locks: map[handle]lockEnd{}, hung: map[handle]bool{}, living: map[*osProcess]bool{},
 		orphans: map[*osProcess]bool{}, requires: map[handle]kernel.Demand{}, drained: map[string]time.Duration{}, room: map[reservedAt]time.Time{}}
 }
 
@@ -221,10 +222,26 @@ func (w *world) startMachineFault(f plannedFault) {
 		if f.kind != "kill keeper" {
 			m.killAgent(short)
 		}
+	case "freeze keeper", "freeze keeper and kill agent":
+		for _, at := range (stateDir{m}).inOrder() {
+			if k := m.dirs[at].process; k != nil {
+				k.hangs(f.long)
+				break
+			}
+		}
+		if f.kind != "freeze keeper" {
+			m.killAgent(short)
+		}
 	case "power cut":
 		m.reboot(short)
 	case "freeze host agent":
-		w.freezeFor(m.agent.proc, false, f.long)
+		agent := m.agent.proc
+		w.freezeFor(agent, false, f.long)
+		w.after(f.long, nil, func() {
+			if m.agent.proc == agent {
+				m.watched = w.now
+			}
+		})
 	case "suspend machine":
 		m.suspend(f.long)
 	case "cut machine off":
@@ -237,6 +254,12 @@ func (w *world) startMachineFault(f plannedFault) {
 	case "drain machine":
 		w.hit("F175")
 		w.clients.Go(func() { w.drainMachine(m, f.long/2) })
+		w.settle(w.clients)
+	case "remove machine":
+		w.clients.Go(func() {
+			w.drainMachine(m, f.long/2)
+			w.removeMachine(m, f.long)
+		})
 		w.settle(w.clients)
 	case "lose machine":
 		if len(w.grid.machines) > 1 {
@@ -280,6 +303,29 @@ func (w *world) drainMachine(m *machine, deadline time.Duration) {
 		return true, err
 	})
 	w.logLine("drain of %s within %s: %v", m.name, deadline, err)
+}
+
+// removeMachine removes a host when it is drained (F266). Its process ends, and registers the host again when it is started again.
+func (w *world) removeMachine(m *machine, within time.Duration) {
+	for end := w.now + within; w.now < end && !w.faultsEnded; w.clients.Wait(context.Background(), time.Second, nil) {
+		_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+			before, holder := w.commits, m.holder()
+			err := n.real.DeleteHost(ctx, m.name, operator)
+			if err != nil || w.commits != before+1 {
+				return true, err
+			}
+			runs, err := w.inner.HostRuns(context.Background(), holder, 1)
+			w.must(err)
+			if len(runs) > 0 {
+				w.wrong("F266", "%s is removed, and has %s run %d", m.name, runs[0].Name, runs[0].Run)
+			}
+			w.hit("F266")
+			return true, nil
+		})
+		if w.logLine("removal of %s: %v", m.name, err); err == nil || perdure.CodeOf(err) == perdure.CodeNotFound {
+			return
+		}
+	}
 }
 
 func (m *machine) suspend(d time.Duration) {

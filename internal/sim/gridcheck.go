@@ -56,9 +56,16 @@ func requiresOf(run *perdure.Run) *perdure.Requires {
 }
 
 // excused reports whether a process may outlive its run: its machine has stood still, or its keeper was killed, and it has
-// left the group, has changed its environment, and there is no cgroup.
+// left the group, has changed its environment, and there is no cgroup; or its keeper hangs, and no host agent was there to
+// kill it in time.
 func (g *grid) excused(p *osProcess) bool {
-	return p.m.everAsleep || g.orphans[p]
+	return p.m.everAsleep || g.orphans[p] || g.hung[p.of] && !g.watches(p)
+}
+
+// watches reports whether a host agent has had enough time to notice that the keeper of a process hangs.
+func (g *grid) watches(p *osProcess) bool {
+	agent := p.m.agent.proc
+	return !agent.dead && !agent.frozen && !p.m.off && p.m.watched+10*time.Second < g.locks[p.of].at
 }
 
 // processEnded checks that a process has ended in time.
@@ -175,7 +182,7 @@ func (w *world) lookAtHosts() {
 
 // checkHostViews compares the list of hosts with the store.
 func (w *world) checkHostViews(ctx context.Context, n *node) {
-	before := w.commits
+	before, asked := w.commits, w.storeNow()
 	page, err := n.real.ListHosts(ctx, operate.HostQuery{Limit: perdure.MaxListLimit})
 	if err != nil || w.commits != before {
 		return
@@ -185,7 +192,8 @@ func (w *world) checkHostViews(ctx context.Context, n *node) {
 		h := w.hostRow(v.Name)
 		runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
 		w.must(err)
-		if want := h.StateAt(w.storeNow(), len(runs)); v.State != want || v.Runs != len(runs) {
+		want := h.StateAt(w.storeNow(), len(runs))
+		if v.Runs != len(runs) || v.State != want && v.State != h.StateAt(asked, len(runs)) { // it may have become silent meanwhile
 			w.wrong("hosts", "%s is shown as %s with %d runs, and is %s with %d", v.Name, v.State, v.Runs, want, len(runs))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -46,12 +47,13 @@ type machine struct {
 	dirs        map[handle]*runDir
 	full        bool
 
-	born  int // processes of the host agent
-	agent *host
-	real  *agenthost.Host
-	loop  *hostagent.Loop
-	end   context.CancelFunc // of the host agent, in an orderly way
-	live  map[handle]*keeper.Attendant
+	born    int           // processes of the host agent
+	watched time.Duration // since when the present one lives and does not stand still
+	agent   *host
+	real    *agenthost.Host
+	loop    *hostagent.Loop
+	end     context.CancelFunc // of the host agent, in an orderly way
+	live    map[handle]*keeper.Attendant
 }
 
 // runDir is the directory of a run. Its files are written whole or not at all.
@@ -237,6 +239,7 @@ func (m *machine) runAgent() {
 		m.agent = &host{w: w, agents: []string{kernel.AgentExec}}
 	}
 	m.agent.proc, m.agent.holder = proc, m.holder()
+	m.watched = w.now
 	w.book.alive[m.holder()] = true
 	w.grid.holders[m.holder()] = m
 	m.live = map[handle]*keeper.Attendant{}
@@ -478,14 +481,17 @@ func (p *place) Refuse(e keeper.Exit) error {
 	return nil
 }
 
-func (p *place) Dial(_ time.Duration, ended func()) (keeper.Connection, error) {
+func (p *place) Dial(patience time.Duration, ended func()) (keeper.Connection, error) {
 	p.m.agent.proc.Wait(context.Background(), time.Millisecond, nil)
 	k := p.d.process
 	if k == nil {
 		return nil, fs.ErrNotExist
 	}
-	c := &connection{k: k, agent: p.m.agent.proc, ended: ended, until: k.rules.Until()}
+	c := &connection{k: k, agent: p.m.agent.proc, ended: ended, patience: patience}
 	k.connections = append(k.connections, c)
+	if err := c.call(func() {}); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -514,11 +520,12 @@ func (p *place) Progress(context.Context) {}
 
 // connection is a connection of a host agent to a keeper.
 type connection struct {
-	k      *simKeeper // nil: it has ended
-	agent  *process
-	ended  func()
-	closed bool
-	until  int64
+	k        *simKeeper // nil: it has ended
+	agent    *process
+	ended    func()
+	closed   bool
+	patience time.Duration
+	until    int64
 }
 
 func (c *connection) Until() int64 { return c.until }
@@ -526,25 +533,43 @@ func (c *connection) Until() int64 { return c.until }
 func (c *connection) Ended() bool { return c.k == nil || c.closed }
 func (c *connection) Close()      { c.closed = true }
 
-func (c *connection) Extend(until int64) error {
+// call lets the keeper do something. A keeper that stands still does it when it goes on, and the host agent does not wait for
+// that for ever.
+func (c *connection) call(do func()) error {
 	if c.Ended() {
 		return fs.ErrClosed
 	}
-	c.k.rules.Extend(until)
-	c.until = c.k.rules.Until()
-	c.k.ringSoon()
-	return nil
+	k, answered := c.k, false
+	answer := make(chan struct{}, 1)
+	act := func() {
+		do()
+		c.until, answered = k.rules.Until(), true
+		k.ringSoon()
+		answer <- struct{}{}
+	}
+	if k.p.proc.frozen {
+		k.p.m.w.after(0, k.p.proc, act)
+		c.agent.Wait(context.Background(), c.patience, answer)
+	} else {
+		act()
+	}
+	switch {
+	case answered:
+		return nil
+	case c.k == nil:
+		return fs.ErrClosed
+	}
+	return os.ErrDeadlineExceeded
+}
+
+func (c *connection) Extend(until int64) error {
+	k := c.k
+	return c.call(func() { k.rules.Extend(until) })
 }
 
 func (c *connection) Stop(within time.Duration) error {
-	if c.Ended() {
-		return fs.ErrClosed
-	}
-	c.k.signal(c.k.rules.Stop(c.k.p.m.bootTime(), within))
-	if c.k != nil {
-		c.k.ringSoon()
-	}
-	return nil
+	k := c.k
+	return c.call(func() { k.signal(k.rules.Stop(k.p.m.bootTime(), within)) })
 }
 
 // ——— keepers and commands ———
@@ -631,6 +656,13 @@ func (k *simKeeper) ringIn(d time.Duration) *event {
 }
 
 func (k *simKeeper) ringSoon() { k.ringIn(0) }
+
+// hangs lets the keeper stand still.
+func (k *simKeeper) hangs(d time.Duration) {
+	k.p.m.w.hit("F260")
+	k.p.m.w.grid.hung[k.p.of] = true
+	k.p.m.w.freezeFor(k.p.proc, false, d)
+}
 
 func (k *simKeeper) disconnect() {
 	k.dir.process = nil
