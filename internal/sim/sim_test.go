@@ -284,7 +284,7 @@ func TestFaultsAreFound(t *testing.T) {
 			c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
 				return &spoiled{memory.New(memory.WithClock(clock)), f.tx}, nil
 			}, Hosts: strings.HasPrefix(f.rule, "G")}
-			for seed := uint64(1); seed <= 60; seed++ {
+			for seed := uint64(1); seed <= 120; seed++ {
 				res, err := sim.Play(seed, c)
 				if err != nil {
 					t.Fatal(err)
@@ -299,7 +299,7 @@ func TestFaultsAreFound(t *testing.T) {
 				// A schedule ends with its first violation, which may be a consequence: inputs without outputs cannot be
 				// evaluated, for example, so that others are dispatched before them.
 			}
-			t.Errorf("not found in 60 schedules")
+			t.Errorf("not found in 120 schedules")
 		})
 	}
 }
@@ -309,7 +309,7 @@ func TestFailureIsShrunk(t *testing.T) {
 	c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
 		return &spoiled{memory.New(memory.WithClock(clock)), func(tx kernel.Tx) kernel.Tx { return countless{tx} }}, nil
 	}}
-	for seed := uint64(1); seed <= 60; seed++ {
+	for seed := uint64(1); seed <= 120; seed++ {
 		res, err := sim.Play(seed, c)
 		if err != nil {
 			t.Fatal(err)

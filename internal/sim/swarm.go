@@ -106,7 +106,7 @@ const ratePerSize = 3
 func limitSettings(name string, size int) perdure.LimitSettings {
 	switch {
 	case name == ratedLimit && size > 0:
-		return perdure.LimitSettings{Rate: fmt.Sprintf("%d/s", ratePerSize*size), Burst: max(size, maxAmount), PerKey: &perdure.KeyLimit{Rate: fmt.Sprintf("%d/s", 2*size), Burst: maxAmount}}
+		return perdure.LimitSettings{Rate: fmt.Sprintf("%d/s", ratePerSize*size), Burst: max(size, maxAmount), PerKey: &perdure.KeyLimit{Rate: fmt.Sprintf("%d/m", 30*size), Burst: maxAmount}}
 	case name == keyedLimit, name == limitOfJobs:
 		return perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &size}}
 	case name == mixedLimit:
