@@ -640,8 +640,10 @@ var operations = []operation{
 	{"post", func(d *differential) act {
 		to := id(20_000 + len(d.posted))
 		d.posted = append(d.posted, to)
-		plan := &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{byte(d.rnd.IntN(4))},
-			Definition: &kernel.Definition{Type: d.typ(), Key: d.mailKey(), Input: fmt.Appendf(nil, `"%0*d"`, d.rnd.IntN(500), 0)}}
+		hash := d.rnd.IntN(4)
+		size := 120*hash + d.rnd.IntN(120) // the same text always has the same hash
+		plan := &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{byte(hash)},
+			Definition: &kernel.Definition{Type: d.typ(), Key: d.mailKey(), Input: fmt.Appendf(nil, `"%0*d"`, size, 0)}}
 		return func(store kernel.Store) (any, error) {
 			submission, err := store.(Poster).Post(ctx, to, plan)
 			if perdure.CodeOf(err) != "" {
