@@ -219,6 +219,12 @@ test-access: ## what access and traces cost, each with its goal: WRONG=10000 wro
 
 WRONG ?= 10000
 
+test-bulk: ## the figures of bulk acts, each with its goal: PARKED=100000 parked jobs undone on both stores (minutes)
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/figures -run BulkFigures -parked $(PARKED) -out $(CURDIR)/bin/test-bulk
+
+PARKED ?= 100000
+
 fmt: ## gofmt
 	gofmt -w $$(git ls-files '*.go')
 

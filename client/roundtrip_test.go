@@ -36,7 +36,7 @@ func TestRoundTrip(t *testing.T) {
 	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Kind: perdure.AlertClock, Type: "ord&er", Step: "charge", Code: "card=declined", Limit: 3, Cursor: "x"}
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
 	bulk := operate.BulkRequest{Act: perdure.VerbSettle, Step: "charge", As: &done, Output: act.Output, Filter: resttest.Bulk().Filter, Reason: "seen <it>", Key: "<k>", Author: "Zoë"}
-	bulkIDs := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, IDs: []string{ref, "k-1"}, Reason: "r", Key: "k", Author: "anna"}
+	bulkIDs := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, PerSecond: 10_000, IDs: []string{ref, "k-1"}, Reason: "r", Key: "k", Author: "anna"}
 	token := operate.TokenRequest{Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Groups: []string{"b c"}}, ExpiresIn: perdure.Duration(90 * 24 * time.Hour), Author: "anna"}
 	audit := operate.AuditQuery{Author: "Zoë", Act: "undo", Job: ref, Since: resttest.At, Limit: 7, Cursor: "x"}
 	approval := perdure.Act{Verb: perdure.VerbApprove, Step: "charge", Author: "Zoë", Reason: "seen <it>", Data: json.RawMessage(`{"s":"<&>","n":1.50}`)}

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/stats"
+	"github.com/perdure/perdure/internal/timetable"
 	"github.com/perdure/perdure/internal/watch"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -90,7 +91,7 @@ func (n *Node) artifactSweeper() func(context.Context) {
 	if !ok {
 		return nil
 	}
-	return (&artifacts.Sweeper{Artifacts: d, Store: n.store, Log: n.log, Env: n.env}).Lead
+	return (&artifacts.Sweeper{Artifacts: d, Store: timetable.UsedArtifacts{ArtifactReader: n.store, Store: n.store}, Log: n.log, Env: n.env}).Lead
 }
 
 // logMover returns a component that moves logs of ended runs to artifacts, if this node keeps some.

@@ -209,7 +209,7 @@ func New(store Store, cfg Config) *Node {
 	n.counters = stats.NewCounters(stats.CountersConfig{Store: store, Node: n.id, StoreTime: n.storeTime, Log: n.log, Env: n.env})
 	n.scheduler = scheduler.New(n.schedulerConfig(compiler, newID))
 	n.supervisor = supervisor.New(n.supervisorConfig())
-	book := timetable.NewBook(service.CompileWith(compiler))
+	book := timetable.NewBook(service.CompileWith(compiler), store.StoredDefinition)
 	n.timetable = timetable.New(timetable.Config{Store: store, Scheduler: n.scheduler, Book: book, Fired: n.metrics.Fired, Deposed: n.deposed, Log: n.log, Env: n.env})
 	var traceID func(perdure.JobID) string
 	if cfg.Tracer != nil {

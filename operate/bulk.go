@@ -43,6 +43,7 @@ const (
 	MaxBulkPreviewed = 1000   // jobs on which a preview tries the act
 	MaxBulkSamples   = 10     // jobs that a preview shows
 	MaxBulkKeyLength = 200
+	MaxBulkPerSecond = 10_000
 	BulkKept         = 90 * 24 * time.Hour // how long a bulk act is kept after its end
 )
 
@@ -69,9 +70,11 @@ type BulkRequest struct {
 	NewKey bool            `json:"newKey,omitempty"` //
 	Filter *BulkFilter     `json:"filter,omitempty"`
 	IDs    []string        `json:"ids,omitempty"` // ids or keys of jobs, at most MaxBulkIDs
-	Reason string          `json:"reason"`        // required; for the history of each job
-	Key    string          `json:"key,omitempty"` // makes a repeated StartBulk safe; "": a client draws one
-	Author string          `json:"-"`
+	// PerSecond bounds how many jobs are met within any second, 1 to MaxBulkPerSecond; 0: as fast as claims and reports allow.
+	PerSecond int    `json:"perSecond,omitempty"`
+	Reason    string `json:"reason"`        // required; for the history of each job
+	Key       string `json:"key,omitempty"` // makes a repeated StartBulk safe; "": a client draws one
+	Author    string `json:"-"`
 }
 
 // PerJob returns the act that is performed on each job.
@@ -101,6 +104,8 @@ func (r *BulkRequest) Check() error {
 		return refuseField("/filter/since", "give an earlier time, or leave it out", "is later than until: no job can match")
 	case len(r.IDs) > MaxBulkIDs:
 		return refuseField("/ids", "use a filter, or several bulk acts", "has %d elements; at most %d", len(r.IDs), MaxBulkIDs)
+	case r.PerSecond < 0 || r.PerSecond > MaxBulkPerSecond:
+		return refuseField("/perSecond", "give a number of jobs, or leave it out for no bound", "%d is not from 1 to %d", r.PerSecond, MaxBulkPerSecond)
 	case len(r.Key) > MaxBulkKeyLength:
 		return refuseField("/key", "", "is longer than %d bytes", MaxBulkKeyLength)
 	}
@@ -171,8 +176,10 @@ type BulkView struct {
 	NewKey bool            `json:"newKey,omitempty"`
 	Filter *BulkFilter     `json:"filter,omitempty"` // missing: the act is on jobs that were listed
 	Jobs   int             `json:"jobs,omitempty"`   // how many were listed
-	Author string          `json:"author"`
-	Reason string          `json:"reason"`
+	// PerSecond is the bound on the jobs that are met within a second; missing: none.
+	PerSecond int    `json:"perSecond,omitempty"`
+	Author    string `json:"author"`
+	Reason    string `json:"reason"`
 
 	State     BulkState     `json:"state"`
 	StoppedBy string        `json:"stoppedBy,omitempty"`

@@ -38,7 +38,7 @@ always first.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
-	cmd.AddCommand(a.showAgentCmd(), a.setAgentCmd())
+	cmd.AddCommand(a.showAgentCmd(), a.setAgentCmd(), a.agentsTestCmd())
 	return cmd
 }
 

@@ -140,6 +140,9 @@ func (a *app) printBulk(v *operate.BulkView) {
 	} else {
 		row("jobs", plural(v.Jobs, "job")+" that were listed")
 	}
+	if v.PerSecond > 0 {
+		row("per second", "at most "+plural(v.PerSecond, "job"))
+	}
 	row("by", v.Author)
 	row("reason", brief(v.Reason))
 	tb.row("state", bulkStateText(a.st, v))

@@ -22,8 +22,9 @@ import (
 // bulkFlags make an act one on many jobs: filters in place of JOB, or several JOBs.
 type bulkFlags struct {
 	filterFlags
-	yes   bool
-	flags *pflag.FlagSet // of the command
+	yes       bool
+	perSecond int
+	flags     *pflag.FlagSet // of the command
 }
 
 func (o *bulkFlags) register(cmd *cobra.Command) {
@@ -37,6 +38,7 @@ func (o *bulkFlags) register(cmd *cobra.Command) {
 			f.Annotations[noVariableKey] = []string{"true"}
 		}
 	})
+	cmd.Flags().IntVar(&o.perSecond, "per-second", 0, fmt.Sprintf("several jobs: meet at most `N` of them within a second, 1 to %d", operate.MaxBulkPerSecond))
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "several jobs: do not ask for confirmation; required without a terminal")
 }
 
@@ -65,6 +67,12 @@ func (o *bulkFlags) selects(jobs []string) (bool, error) {
 		return false, err
 	}
 	filtered := !operate.FilterOf(&q).IsEmpty()
+	switch paced := o.flags.Lookup("per-second").Changed; {
+	case paced && (o.perSecond < 1 || o.perSecond > operate.MaxBulkPerSecond):
+		return false, &usageError{msg: fmt.Sprintf("--per-second %d is not from 1 to %d", o.perSecond, operate.MaxBulkPerSecond), hint: "leave it out for no bound"}
+	case paced && !filtered && len(jobs) == 1:
+		return false, &usageError{msg: "--per-second is for many jobs", hint: "leave it out, or select jobs with filter flags"}
+	}
 	if filtered && len(jobs) > 0 {
 		return false, &usageError{msg: "jobs and filters exclude each other", hint: "leave out the names of jobs, or the filter flags"}
 	}
@@ -73,7 +81,7 @@ func (o *bulkFlags) selects(jobs []string) (bool, error) {
 
 // bulkRequest returns the request for an act on many jobs.
 func (o *bulkFlags) bulkRequest(act perdure.Act, jobs []string) (operate.BulkRequest, error) {
-	r := operate.BulkRequest{Act: act.Verb, Step: act.Step, As: act.As, Output: act.Output, Input: act.Input, NewKey: act.NewKey, Reason: act.Reason, Author: author()}
+	r := operate.BulkRequest{Act: act.Verb, Step: act.Step, As: act.As, Output: act.Output, Input: act.Input, NewKey: act.NewKey, PerSecond: o.perSecond, Reason: act.Reason, Author: author()}
 	q, err := o.query(time.Now())
 	if err != nil {
 		return r, err
@@ -197,7 +205,11 @@ func countText(c perdure.Count) string {
 
 func (a *app) printBulkPreview(r *operate.BulkRequest, p *operate.BulkPreview) {
 	n := metBy(p)
-	a.printf("%s: %s\n", actName(new(r.PerJob())), countText(n))
+	pace := ""
+	if r.PerSecond > 0 {
+		pace = fmt.Sprintf(", at most %d a second", r.PerSecond)
+	}
+	a.printf("%s: %s%s\n", actName(new(r.PerJob())), countText(n), pace)
 	a.printList(p.Samples, true)
 	switch more := n.N - len(p.Samples); {
 	case len(p.Samples) == 0:

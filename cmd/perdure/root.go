@@ -112,7 +112,7 @@ func (a *app) tree() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.execCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.logsCmd(), a.graphCmd(), a.validateCmd(), a.planCmd())
+	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.execCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.logsCmd(), a.graphCmd(), a.validateCmd(), a.simulateCmd(), a.planCmd())
 	group("acts", "Operator commands:", a.undoCmd(), a.redoCmd(), a.resumeCmd(), a.settleCmd(), a.skipCmd(), a.editCmd(), a.stopCmd(), a.approveCmd(), a.rejectCmd(), a.signalCmd(), a.giveUpCmd(),
 		a.topCmd(), a.bulkCmd(), a.alertsCmd(), a.limitsCmd(), a.definitionsCmd(), a.agentsCmd(), a.artifactsCmd(), a.schedulesCmd(), a.webhooksCmd())
 	group("access", "Access:", a.tokensCmd(), a.auditCmd())

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/perdure/perdure/internal/timetable"
 )
 
 // version is set by the build: -ldflags "-X main.version=1.0.0".
@@ -34,18 +36,24 @@ func buildVersion() string {
 
 func (a *app) versionCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Long:    `Prints the version of this program, and what it was built with and for.`,
+		Use:   "version",
+		Short: "Print the version",
+		Long: `Prints the version of this program, what it was built with and for, and the version of the time zones
+that schedules use: those of the system or, if it has none, those that are embedded.`,
 		Example: "  perdure version -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			zones, from := timetable.Zones()
+			if from == "" {
+				from = "embedded"
+			}
 			if a.json() {
-				b, err := json.Marshal(map[string]string{"version": buildVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
+				b, err := json.Marshal(map[string]string{"version": buildVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "tzdata": zones, "tzdataFrom": from})
 				a.printf("%s\n", b)
 				return err
 			}
 			a.printf("perdure %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			a.printf("time zones %s (%s)\n", plain(zones), plain(from))
 			return nil
 		},
 	}

@@ -44,12 +44,17 @@ test("all jobs that match a filter are undone, with a preview, a reason and the 
   await counted(dialog.locator(".samples li"), 11);
   await dialog.getByText("and 50 more").waitFor();
   await dialog.getByLabel("Reason, for the history of each job").fill("wrong lot");
+  await dialog.getByLabel(/^Jobs per second/).fill("10001");
+  await dialog.getByRole("button", { name: "Undo 60 jobs", disabled: true }).waitFor();
+  await dialog.getByLabel(/^Jobs per second/).fill("5000");
+  await dialog.getByText(/--per-second 5000 --reason/).waitFor();
   await dialog.getByLabel("Your name, for the history").fill("Zoë 注");
-  await dialog.getByText(/^perdure undo --type lot-a --label 'lot=lot-a' --reason 'wrong lot' --server http|^perdure undo --type lot-a --label lot=lot-a --reason 'wrong lot' --server http/).waitFor();
+  await dialog.getByText(/^perdure undo --type lot-a --label '?lot=lot-a'? --per-second 5000 --reason 'wrong lot' --server http/).waitFor();
   await look(page, "bulk-dialog");
   await dialog.getByRole("button", { name: "Undo 60 jobs" }).click();
   const bulk = await ended(await started(page, "Undo many jobs"));
-  assert.deepEqual([bulk.done, bulk.unchanged, bulk.refused, bulk.author, bulk.reason], [60, 0, 0, "Zoë 注", "wrong lot"]);
+  assert.deepEqual([bulk.done, bulk.unchanged, bulk.refused, bulk.author, bulk.reason, bulk.perSecond], [60, 0, 0, "Zoë 注", "wrong lot", 5000]);
+  await page.getByText("at most 5,000").waitFor();
   await page.locator(".title .state.good").waitFor();
   await page.getByText("60 of 60 jobs").waitFor();
   await look(page, "bulk-done");
@@ -80,7 +85,7 @@ test("jobs are selected with the keyboard, and refusals are listed", async (t) =
   assert.ok(await dialog.getByRole("button", { name: "Resume 2 jobs" }).isDisabled());
   const { id } = await api("bulk", { act: "resume", ids: (await api("jobs?type=lot-b&limit=2")).items.map((job) => job.id), reason: "try" });
   await page.goto(new URL(`bulk/${id}`, page.url()).href);
-  await page.getByText("no step of this job is parked or waits for a retry").first().waitFor();
+  await page.getByText("no step of this job is parked").first().waitFor();
   await counted(page.locator("#refusals tbody tr"), 2);
   await look(page, "bulk-refused");
   await page.goto(new URL("../bulk", page.url()).href);

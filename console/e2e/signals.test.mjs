@@ -12,7 +12,8 @@ test("an approval is given on the page of its job", async (t) => {
   await page.locator(".job-head").getByRole("button", { name: "Approve ok …" }).click();
   const dialog = page.getByRole("dialog", { name: "Approve ok of ask-approve" });
   await dialog.getByLabel("Reason (optional)").fill("checked the order");
-  await dialog.getByText("perdure approve").waitFor();
+  await dialog.getByLabel("Data for the step's output, as JSON (optional)").fill('{"limit": 500}');
+  await dialog.getByText(/perdure approve .* --data '\{"limit": 500\}'/).waitFor();
   await dialog.getByRole("button", { name: "Approve", exact: true }).click();
   await page.locator(".note p", { hasText: "1 of 2 given (" }).waitFor();
   const second = await fetch(new URL("../v1/jobs/ask-approve/steps/ok/approve", full), { method: "POST", headers: { "Content-Type": "application/json", "Perdure-Author": "ben" }, body: "{}" });

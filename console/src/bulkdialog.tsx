@@ -41,6 +41,7 @@ function Dialog({ draft }: { draft: Draft }) {
   const reason = useSignal("");
   const step = useSignal(draft.step ?? "");
   const fields: StepFields = { as: useSignal<"done" | "undone">("done"), value: useSignal(""), newKey: useSignal(false) };
+  const perSecond = useSignal("");
   const sending = useSignal(false);
   // The key makes a repeated start the same bulk act, if the answer to the first one is lost.
   const key = useSignal(Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join(""));
@@ -51,7 +52,9 @@ function Dialog({ draft }: { draft: Draft }) {
   // What must be entered before there can be a preview.
   const lacks = onStep && !name ? "Name the step." : verb === "edit" && !fields.value.value.trim() && !fields.newKey.value ? "Enter an input, or choose a new key." : "";
 
-  const body = (reason: string, ...more: string[]) => `{${[`"act": "${verb}"`, jobs, `"reason": ${JSON.stringify(reason)}`, ...members, ...more].join(", ")}}`;
+  const paceOk = !perSecond.value || (/^\d+$/.test(perSecond.value) && +perSecond.value >= 1 && +perSecond.value <= mostPerSecond);
+  const pace = perSecond.value && paceOk ? [`"perSecond": ${+perSecond.value}`] : [];
+  const body = (reason: string, ...more: string[]) => `{${[`"act": "${verb}"`, jobs, `"reason": ${JSON.stringify(reason)}`, ...members, ...pace, ...more].join(", ")}}`;
   const url = ["v1", "bulk"];
   const send = <T,>(query: string, body: string): Promise<T> => call<T>(callUrl(url, query), { method: "POST", headers: { "Content-Type": "application/json", ...authorHeaders() }, body });
   const { preview, problem, current, refuse } = usePreview(lacks ? undefined : members.join(", "), () => send<BulkPreview>("?dryRun=true", body("preview")));
@@ -84,7 +87,7 @@ function Dialog({ draft }: { draft: Draft }) {
     <FormDialog
       title={`${titles[verb]} ${onStep ? "a step of many jobs" : "many jobs"}`}
       send={`${titles[verb]} ${count ? countWords(count) : ""}`}
-      ready={current && count !== undefined && (count.n > 0 || !!count.capped) && !(noneCan && allTried)}
+      ready={current && paceOk && count !== undefined && (count.n > 0 || !!count.capped) && !(noneCan && allTried)}
       warn={warns.includes(verb)}
       sending={sending.value}
       submit={start}
@@ -131,11 +134,15 @@ function Dialog({ draft }: { draft: Draft }) {
           </>
         )}
       </section>
+      <label class="stack">
+        <span class="muted">Jobs per second, at most (1 to 10,000; empty: as fast as claims and reports allow)</span>
+        <input type="number" min={1} max={mostPerSecond} step={1} name="perSecond" value={perSecond.value} onInput={(event) => (perSecond.value = event.currentTarget.value)} />
+      </label>
       <ReasonFields reason={reason} required title="Reason, for the history of each job" />
       {ids && ids.length > mostNamed ? (
         <p class="muted small">As a command: perdure {commandOf(verb)} with the names of {plural(ids.length, "job")}, or with filter flags.</p>
       ) : (
-        <CommandLine command={commandLine(draft, onStep ? name || "STEP" : "", onStep ? fieldFlags(verb, false, fields) : [], reason.value) ?? curlText(callUrl(url), body(reason.value || "…"))} />
+        <CommandLine command={commandLine(draft, onStep ? name || "STEP" : "", [...(onStep ? fieldFlags(verb, false, fields) : []), ...(pace.length > 0 ? ["--per-second", perSecond.value] : [])], reason.value) ?? curlText(callUrl(url), body(reason.value || "…"))} />
       )}
     </FormDialog>
   );
@@ -144,6 +151,7 @@ function Dialog({ draft }: { draft: Draft }) {
 /** The flags of the command line for filters with another name. */
 const flagNames: Record<string, string> = { reason: "why", q: "search" };
 const mostNamed = 20;
+const mostPerSecond = 10_000;
 
 /** The bulk act as a command; undefined if there is none. */
 function commandLine({ verb, ids, filter }: Draft, step: string, flags: string[], reason: string): string | undefined {

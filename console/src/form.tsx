@@ -158,9 +158,9 @@ export interface StepFields {
 }
 
 /** Which acts have which of these fields. ofStep: whether the act is on a step that is known. */
-function fieldsOfAct(verb: string, as: string, ofStep: boolean): { as: boolean; value: "output" | "input" | undefined; newKey: boolean } {
+function fieldsOfAct(verb: string, as: string, ofStep: boolean): { as: boolean; value: "output" | "input" | "data" | undefined; newKey: boolean } {
   const input = verb === "edit" || (verb === "resume" && ofStep);
-  return { as: verb === "settle", value: verb === "settle" && as === "done" ? "output" : input ? "input" : undefined, newKey: input };
+  return { as: verb === "settle", value: verb === "settle" && as === "done" ? "output" : input ? "input" : verb === "approve" ? "data" : undefined, newKey: input };
 }
 
 /** The fields as the members of a JSON object. */
@@ -199,7 +199,7 @@ export function StepFieldInputs({ verb, ofStep, fields: { as, value, newKey }, j
       )}
       {has.value && (
         <label class="stack">
-          <span class="muted">{has.value === "output" ? "Output, as JSON (optional)" : verb === "edit" ? "Input, as JSON" : "Another input, as JSON (empty: as it is now)"}</span>
+          <span class="muted">{has.value === "output" ? "Output, as JSON (optional)" : has.value === "data" ? "Data for the step's output, as JSON (optional)" : verb === "edit" ? "Input, as JSON" : "Another input, as JSON (empty: as it is now)"}</span>
           <textarea rows={5} data-first={verb === "edit" ? "" : undefined} placeholder={verb === "resume" && input ? input : undefined} spellcheck={false} autocomplete="off" wrap="off" value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
         </label>
       )}

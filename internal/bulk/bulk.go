@@ -68,7 +68,8 @@ type Worker struct {
 
 	// Only the goroutine of Lead uses these; a new leadership begins with none:
 	pages    map[string]*page
-	forgotAt time.Time // when old bulk acts were last deleted; zero: not yet
+	paces    map[string]*kernel.BulkPace // of bulk acts with a bound on their jobs per second
+	forgotAt time.Time                   // when old bulk acts were last deleted; zero: not yet
 }
 
 // page is what is left of the jobs that were found for a bulk act.
@@ -101,7 +102,7 @@ func (w *Worker) Wake() {
 
 // Lead carries out bulk acts until ctx ends. ctx carries the leadership of the role courier.
 func (w *Worker) Lead(ctx context.Context) {
-	w.pages, w.forgotAt = map[string]*page{}, time.Time{}
+	w.pages, w.paces, w.forgotAt = map[string]*page{}, map[string]*kernel.BulkPace{}, time.Time{}
 	failed := false
 	for ctx.Err() == nil {
 		worked, pause, err := w.round(ctx)
@@ -144,19 +145,65 @@ func (w *Worker) round(ctx context.Context) (worked bool, pause time.Duration, e
 		}
 	}
 	w.pages = pages
+	paces := map[string]*kernel.BulkPace{}
 	var took time.Duration
+	soonest := time.Duration(-1) // until the first bulk act that has no room now
+	free := false                // one was not held back
 	for _, act := range acts {
-		d, err := w.step(ctx, act)
+		most, wait, err := w.room(act, paces)
 		if err != nil {
 			return true, 0, err
 		}
+		if most == 0 {
+			if soonest < 0 || wait < soonest {
+				soonest = wait
+			}
+			continue
+		}
+		d, err := w.step(ctx, act, most)
+		if p := paces[act.ID]; p != nil { // after an error, too: it may have been carried out
+			p.Use(w.cfg.Env.Now(), most)
+		}
+		if err != nil {
+			return true, 0, err
+		}
+		free = true
 		took += d
 	}
-	return len(acts) > 0, min(max((share-1)*took, minPause), maxPause), nil
+	w.paces = paces
+	pause = min(max((share-1)*took, minPause), maxPause)
+	if !free && soonest > 0 {
+		pause = max(pause, soonest)
+	}
+	return len(acts) > 0, pause, nil
 }
 
-// step performs a bulk act on its next jobs, and returns how long a writer worked on that.
-func (w *Worker) step(ctx context.Context, act *kernel.BulkAct) (time.Duration, error) {
+// room returns how many jobs a bulk act may meet now, and if none, how long it has to wait. What it has met under an
+// earlier leader is not known: a bulk act that has begun there waits for a second.
+func (w *Worker) room(act *kernel.BulkAct, paces map[string]*kernel.BulkPace) (most int, wait time.Duration, err error) {
+	r, err := act.Decode()
+	if err != nil {
+		return 0, 0, err
+	}
+	if r.PerSecond == 0 {
+		return PageSize, 0, nil
+	}
+	now := w.cfg.Env.Now()
+	p := w.paces[act.ID]
+	if p == nil {
+		p = &kernel.BulkPace{PerSecond: r.PerSecond}
+		if !act.Cursor.IsZero() {
+			p.Use(now, r.PerSecond)
+		}
+		w.paces[act.ID] = p
+	}
+	paces[act.ID] = p
+	most, wait = p.Room(now)
+	return most, wait, nil
+}
+
+// step performs a bulk act on its next jobs, at most so many, and returns how long a writer worked on that.
+func (w *Worker) step(ctx context.Context, act *kernel.BulkAct, most int) (time.Duration, error) {
 	p := w.pages[act.ID]
 	if p == nil {
 		crashpoint.Here(crashpoint.BulkRead)
@@ -168,7 +215,11 @@ func (w *Worker) step(ctx context.Context, act *kernel.BulkAct) (time.Duration, 
 		p = &page{BulkPage: found}
 	}
 	delete(w.pages, act.ID)
-	done, err := w.cfg.Scheduler.BulkStep(ctx, act, p.BulkPage)
+	part := p.BulkPage
+	if len(part.Jobs) > most {
+		part.Jobs, part.End, part.Last = part.Jobs[:most], part.Jobs[most-1], false
+	}
+	done, err := w.cfg.Scheduler.BulkStep(ctx, act, part)
 	if err != nil || done.Act == nil {
 		return done.Took, err
 	}

@@ -3,9 +3,12 @@ package graph
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure/operate"
 )
@@ -101,5 +104,32 @@ func TestDOTAndMermaidHaveStates(t *testing.T) {
 func TestPathCurvesBetweenColumns(t *testing.T) {
 	if got, want := Path([]int{10, 5, 30, 9, 60, 9, 90, 1}), "M10 5C20 5 20 9 30 9H60C75 9 75 1 90 1"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Each run has a bar with its outcome, at its place on the scale. Texts are escaped, and what is over a bound is left out.
+func TestTimelineHasTheRuns(t *testing.T) {
+	offset := func(d time.Duration) string { return "<" + d.String() }
+	v := &operate.Graph{Width: 100, Height: 60, NodeWidth: 50, NodeHeight: 40, Nodes: []operate.GraphNode{{Name: "a<b"}, {Name: "c"}}}
+	bars := []Bar{{Row: "a<b", From: 0, To: 10 * time.Second, Mark: Mark{Sign: "×", Word: "failed", Tone: Bad}, Title: "a<b, run 1"}, {Row: "c", From: 20 * time.Second, To: 40 * time.Second, Mark: Mark{Sign: "✓", Tone: Good}}, {Row: "gone"}}
+	got := string(WithTimeline(v, "t&t", nil, bars, 40*time.Second, offset))
+	for _, want := range []string{`aria-label="t&amp;t"`, `<g class="bad"><title>a&lt;b, run 1</title><rect class="box" x="184.0"`, `width="190.0"`, `<g class="good"><title></title><rect class="box" x="564.0"`, "&lt;10s</text>", "&lt;40s</text>"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	if err := xml.Unmarshal([]byte(got), new(struct{})); err != nil {
+		t.Error(err)
+	}
+	if strings.Count(got, `class="sign state"`) != 2 {
+		t.Errorf("a run of a step that is not drawn: %s", got)
+	}
+	many := &operate.Graph{}
+	for i := range timelineRows + 2 {
+		many.Nodes = append(many.Nodes, operate.GraphNode{Name: fmt.Sprint("s", i)})
+	}
+	text := string(WithTimeline(many, "t", nil, slices.Repeat(bars[1:2], timelineBars+3), 0, offset))
+	if want := "2 more steps are not drawn; 3 more runs are not drawn"; !strings.Contains(text, want) {
+		t.Errorf("no %q in %s", want, text[len(text)-300:])
 	}
 }

@@ -140,3 +140,47 @@ type BulkFilter struct {
 	Before string            // only ids below; "": from the newest
 	Limit  int               // 0: perdure.DefaultListLimit
 }
+
+// BulkPace bounds how many jobs a bulk act meets within any second. The zero value with PerSecond has met none.
+type BulkPace struct {
+	PerSecond int
+
+	used []pacedJobs // within the last second, the oldest first
+	next time.Time   // no jobs before this time, so that they do not all come at the beginning of a second
+}
+
+type pacedJobs struct {
+	at time.Time // when the transaction had ended, or later: so no second has more of them than it seems
+	n  int
+}
+
+// parts is how many parts the jobs of a second are divided into, if there are enough of them.
+const parts = 10
+
+// Room returns how many jobs may be met now. If there are none, wait is how long until there may be some.
+func (p *BulkPace) Room(now time.Time) (n int, wait time.Duration) {
+	for len(p.used) > 0 && now.Sub(p.used[0].at) >= time.Second {
+		p.used = p.used[1:]
+	}
+	left := p.PerSecond
+	for _, u := range p.used {
+		left -= u.n
+	}
+	switch {
+	case left <= 0:
+		return 0, p.used[0].at.Add(time.Second).Sub(now)
+	case now.Before(p.next):
+		return 0, p.next.Sub(now)
+	}
+	return min(left, max(1, p.PerSecond/parts)), 0
+}
+
+// Use records that up to n jobs were met by now.
+func (p *BulkPace) Use(now time.Time, n int) {
+	p.used = append(p.used, pacedJobs{now, n})
+	if interval := time.Second * time.Duration(n) / time.Duration(p.PerSecond); p.next.Before(now.Add(-interval)) {
+		p.next = now.Add(interval)
+	} else {
+		p.next = p.next.Add(interval)
+	}
+}

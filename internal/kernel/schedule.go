@@ -719,8 +719,45 @@ func (s *Schedule) State() operate.ScheduleState {
 // ScheduleBook reads the settings of schedules, and makes their jobs.
 type ScheduleBook interface {
 	Rule(*Schedule) (*operate.ScheduleSettings, *TimeRule, error)
-	// Plan returns the plan of a job of a schedule, with its key. An error with a code says why there is no such job.
-	Plan(*Schedule, FiringKey) (*Plan, error)
+	// Plan returns the plan of a job of a schedule, with its key. version is that of the stored definition which the schedule
+	// names, as CurrentVersion has returned it. An error with a code says why there is no such job.
+	Plan(s *Schedule, k FiringKey, version int) (*Plan, error)
+	// Load reads the stored definition that a schedule names, as it is now, outside of a transaction.
+	Load(context.Context, *Schedule) error
+	// Loaded reports whether Plan has what it needs for a version; else the caller calls Load, and tries again.
+	Loaded(s *Schedule, version int) bool
+}
+
+// StoredName returns the stored definition that a job of a schedule is made from; ok is false if the schedule has the
+// definition itself.
+func StoredName(job *operate.ScheduleJob) (ref DefinitionRef, ok bool) {
+	var text string
+	if json.Unmarshal(job.Definition, &text) != nil {
+		return ref, false
+	}
+	ref, err := ParseDefinitionRef(text)
+	return ref, err == nil
+}
+
+// CurrentVersion returns the version of the stored definition from which a job of a schedule is made in this transaction.
+// It locks the name, so that no other version becomes the current one before the transaction ends. 0: the schedule has the
+// definition itself, or there is no such definition, so that Plan refuses.
+func CurrentVersion(tx DefinitionTx, job *operate.ScheduleJob) (int, error) {
+	ref, named := StoredName(job)
+	if !named || ref.Version > 0 {
+		return ref.Version, nil
+	}
+	head, err := tx.LockDefinition(ref.Name)
+	if err != nil || head == nil {
+		return 0, err
+	}
+	return head.Current, nil
+}
+
+// DefinitionUse is a schedule that makes its jobs from a stored definition.
+type DefinitionUse struct {
+	Schedule string
+	Version  int // 0: the current one
 }
 
 // Fired counts what one round of the timetable has done.

@@ -129,8 +129,16 @@ func AddVersion(head *DefinitionHead, versions []StoredDefinition, d StoredDefin
 	return now, &d, d.Version, nil
 }
 
-// MayDeleteVersion returns why a version of a definition may not be deleted; nil if it may.
-func MayDeleteVersion(head *DefinitionHead, version int) error {
+// MayDeleteVersion returns why a version of a definition, or all of them (0), may not be deleted; nil if it may. uses are
+// the schedules that use the definition.
+func MayDeleteVersion(head *DefinitionHead, version int, uses []DefinitionUse) error {
+	for _, u := range uses {
+		if version == 0 || cmp.Or(u.Version, head.Current) == version {
+			e := perdure.Refuse(perdure.CodeConflict, "the schedule %s uses %s", u.Schedule, DefinitionRef{head.Name, u.Version})
+			e.Hint = "let the schedule use another definition, or delete it: perdure schedules rm " + u.Schedule
+			return e
+		}
+	}
 	if version != head.Current {
 		return nil
 	}

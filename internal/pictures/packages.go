@@ -47,7 +47,7 @@ var strips = []struct {
 }{
 	{title: "Helpers that import at most each other; every layer may import them:", leaf: true, pkgs: []string{"internal/admission", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/jsontext", "internal/lru", "internal/negotiate",
 		"internal/plain", "internal/redact", "internal/retryafter", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
-	{title: "For tests and drills; nothing that ships imports them, but for chaos (perdure chaos):", pkgs: []string{"internal/chaos", "cmd/perdure-sim", "internal/sim", "internal/faultystore", "internal/everystore", "definition/internal/cases",
+	{title: "For tests and drills; of these, perdure itself imports chaos, conform and simulate (with virtual):", pkgs: []string{"internal/chaos", "internal/conform", "internal/simulate", "internal/virtual", "cmd/perdure-sim", "internal/sim", "internal/faultystore", "internal/everystore", "definition/internal/cases",
 		"internal/pgtest", "internal/slurm/slurmtest", "internal/tlsfiles/tlstest", "internal/oidc/oidctest", "internal/racedetector", "internal/ledger", "internal/rest/resttest", "store/storetest", "e2e/rig", "internal/mutants", "internal/pictures", "internal/wording"}},
 }
 

@@ -21,16 +21,17 @@ import (
 // The types of the bodies, for the documentation. They are read field by field.
 type (
 	bulkBody struct {
-		Act    string          `json:"act" enum:"undo,redo,resume,giveUp,settle,skip,edit,stop" doc:"What is done to each job"`
-		Step   string          `json:"step,omitempty" doc:"The step of each job: for settle, skip and edit, and for the resume of one step"`
-		As     string          `json:"as,omitempty" enum:"done,undone" doc:"settle: the state that the step has"`
-		Output any             `json:"output,omitempty" doc:"settle as done: stored as the output of the step"`
-		Input  any             `json:"input,omitempty" doc:"edit, resume of one step: replaces the step's input"`
-		NewKey bool            `json:"newKey,omitempty" doc:"edit, resume of one step: no earlier run had an effect"`
-		Filter *bulkFilterBody `json:"filter,omitempty" doc:"Selects the jobs. At least one field; either filter or ids is given"`
-		IDs    []string        `json:"ids,omitempty" maxItems:"10000" doc:"The jobs, each as an id, a key or the start of an id"`
-		Reason string          `json:"reason" maxLength:"4096" doc:"For the history of each job"`
-		Key    string          `json:"key,omitempty" maxLength:"200" doc:"Makes a repeated call safe: the same key is the same bulk act"`
+		Act       string          `json:"act" enum:"undo,redo,resume,giveUp,settle,skip,edit,stop" doc:"What is done to each job"`
+		Step      string          `json:"step,omitempty" doc:"The step of each job: for settle, skip and edit, and for the resume of one step"`
+		As        string          `json:"as,omitempty" enum:"done,undone" doc:"settle: the state that the step has"`
+		Output    any             `json:"output,omitempty" doc:"settle as done: stored as the output of the step"`
+		Input     any             `json:"input,omitempty" doc:"edit, resume of one step: replaces the step's input"`
+		NewKey    bool            `json:"newKey,omitempty" doc:"edit, resume of one step: no earlier run had an effect"`
+		Filter    *bulkFilterBody `json:"filter,omitempty" doc:"Selects the jobs. At least one field; either filter or ids is given"`
+		IDs       []string        `json:"ids,omitempty" maxItems:"10000" doc:"The jobs, each as an id, a key or the start of an id"`
+		PerSecond int             `json:"perSecond,omitempty" minimum:"1" maximum:"10000" doc:"At most so many jobs are met within any second"`
+		Reason    string          `json:"reason" maxLength:"4096" doc:"For the history of each job"`
+		Key       string          `json:"key,omitempty" maxLength:"200" doc:"Makes a repeated call safe: the same key is the same bulk act"`
 	}
 	bulkFilterBody struct {
 		Phase   phaseList         `json:"phase,omitempty" doc:"One phase, or a list: any of them"`
@@ -60,7 +61,7 @@ func (phaseList) Schema(r huma.Registry) *huma.Schema {
 func (bulkState) Schema(huma.Registry) *huma.Schema { return words(operate.BulkStates...) }
 
 var (
-	bulkFields       = []string{"act", "step", "as", "output", "input", "newKey", "filter", "ids", "reason", "key"}
+	bulkFields       = []string{"act", "step", "as", "output", "input", "newKey", "filter", "ids", "perSecond", "reason", "key"}
 	bulkFilterFields = []string{"phase", "type", "current", "desired", "key", "label", "since", "until", "agent", "step", "reason", "error", "alert", "q"}
 )
 
@@ -203,6 +204,10 @@ func readBulk(doc *document) (r operate.BulkRequest) {
 		case "ids":
 			if !field.absent() {
 				r.IDs = field.bulkIDs()
+			}
+		case "perSecond":
+			if !field.absent() {
+				r.PerSecond = int(field.integer(1, operate.MaxBulkPerSecond))
 			}
 		case "reason":
 			r.Reason = field.prose(perdure.MaxReasonBytes)

@@ -31,7 +31,7 @@ type (
 		Paused     *bool            `json:"paused,omitempty" doc:"Pauses or resumes the schedule; without it, an existing schedule stays as it is"`
 	}
 	scheduleJobBody struct {
-		Definition jobDefinition     `json:"definition" doc:"The definition, as in a submission: an object, or the text of a job file. It has no key"`
+		Definition jobDefinition     `json:"definition" doc:"The definition, as in a submission: an object, or the text of a job file, without a key; or the name of a stored one: order, or order@7"`
 		Input      json.RawMessage   `json:"input,omitempty" doc:"In place of the definition's"`
 		Priority   *int              `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"In place of the definition's"`
 		Labels     map[string]string `json:"labels,omitempty" doc:"In place of the definition's"`
@@ -338,7 +338,7 @@ func readScheduleJob(v value) (job operate.ScheduleJob) {
 		switch string(name) {
 		case "definition":
 			if k := field.kind(); k != jsontext.Object && k != jsontext.String {
-				field.fault("must be an object, or the text of a job file")
+				field.fault("must be an object, the text of a job file, or the name of a stored definition")
 				continue
 			}
 			job.Definition = field.raw()

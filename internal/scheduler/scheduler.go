@@ -64,6 +64,9 @@ type Store interface {
 	ReadyAgents(ctx context.Context, max int) ([]string, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	Backlog(ctx context.Context, max int) (int, error)
+	Schedule(ctx context.Context, name string) (*kernel.Schedule, error)
+	Schedules(ctx context.Context, after string, max int) ([]*kernel.Schedule, error)
+	StoredDefinition(ctx context.Context, name string, version int) (*kernel.StoredDefinition, *kernel.DefinitionHead, error)
 }
 
 // Config configures a scheduler. Store and Compiler are required.

@@ -36,6 +36,9 @@ func (s *Scheduler) FireSchedules(ctx context.Context, due []*kernel.Schedule, r
 	left := admitted
 	for i, sched := range due {
 		replaced, err := s.replaceable(ctx, sched, book)
+		if err == nil {
+			err = book.Load(ctx, sched)
+		}
 		if err != nil {
 			for range admitted {
 				s.backlog.answered(false)
@@ -136,7 +139,11 @@ func (o *fireOp) apply(b *batch) error {
 	if err != nil {
 		return err
 	}
-	if set.OverlapRule() == operate.OverlapReplace && o.lacks(b, open) {
+	version, err := kernel.CurrentVersion(b.tx, &set.Job)
+	if err != nil {
+		return err
+	}
+	if set.OverlapRule() == operate.OverlapReplace && o.lacks(b, open) || !o.book.Loaded(row, version) {
 		o.left = true
 		return nil
 	}
@@ -147,7 +154,7 @@ func (o *fireOp) apply(b *batch) error {
 	}
 	lines := did.Lines
 	for _, f := range did.Start {
-		plan, err := o.book.Plan(row, f.Key())
+		plan, err := o.book.Plan(row, f.Key(), version)
 		if err != nil {
 			if did.Cause == "" {
 				did.Cause = err.Error()
@@ -239,10 +246,36 @@ func (s *Scheduler) TriggerSchedule(ctx context.Context, r operate.ScheduleTrigg
 	}
 	o := &triggerOp{r: r, book: book, audit: kernel.AuditOf(ctx, r.Author, "triggerSchedule"), backlog: s.backlog}
 	o.audit.Target = r.Name
-	if err := s.do(ctx, o, 1); err != nil {
-		return nil, err
+	for range definitionTries {
+		if err := s.load(ctx, r.Name, book); err != nil {
+			s.backlog.answered(false)
+			return nil, err
+		}
+		o.stale = false
+		if err := s.do(ctx, o, 1); err != nil {
+			return nil, err
+		}
+		if !o.stale {
+			return &o.out, nil
+		}
+		if err := s.backlog.admit(ctx); err != nil { // it was answered
+			return nil, err
+		}
 	}
-	return &o.out, nil
+	s.backlog.answered(false)
+	return nil, perdure.Refuse(perdure.CodeUnavailable, "the definition of schedule %s is being promoted: try again", r.Name)
+}
+
+// definitionTries is how often a job is made from a stored definition if another version is promoted meanwhile.
+const definitionTries = 5
+
+// load loads the stored definition that a schedule names.
+func (s *Scheduler) load(ctx context.Context, name string, book kernel.ScheduleBook) error {
+	row, err := s.cfg.Store.Schedule(ctx, name)
+	if err != nil || row == nil {
+		return err // the transaction finds that there is none
+	}
+	return book.Load(ctx, row)
 }
 
 type triggerOp struct {
@@ -252,6 +285,7 @@ type triggerOp struct {
 	backlog *backlog
 	id      perdure.JobID // of an earlier try
 	out     operate.ScheduleFired
+	stale   bool // another version of the stored definition is the current one since it was loaded
 }
 
 func (o *triggerOp) jobs() []perdure.JobID        { return nil }
@@ -283,7 +317,19 @@ func (o *triggerOp) apply(b *batch) error {
 	if o.out = (operate.ScheduleFired{Time: nominal, Job: id, Created: id == o.id}); known {
 		return nil
 	}
-	plan, err := o.book.Plan(row, key)
+	set, _, err := o.book.Rule(row)
+	if err != nil {
+		return err
+	}
+	version, err := kernel.CurrentVersion(b.tx, &set.Job)
+	if err != nil {
+		return err
+	}
+	if !o.book.Loaded(row, version) {
+		o.stale = true
+		return nil
+	}
+	plan, err := o.book.Plan(row, key, version)
 	if err != nil {
 		return err
 	}
@@ -332,6 +378,11 @@ func (s *Scheduler) PutSchedule(ctx context.Context, name, author string, settin
 			return err
 		}
 		created = created || row.Version == 0 // also if the commit of an earlier try was indeterminate
+		if ref, named := kernel.StoredName(&set.Job); named {
+			if err := useDefinition(tx, ref, now); err != nil {
+				return err
+			}
+		}
 		wasPaused := row.Paused
 		row.Replace(settings, set, rule, author, now)
 		if err := tx.PutSchedule(row); err != nil {
@@ -346,6 +397,18 @@ func (s *Scheduler) PutSchedule(ctx context.Context, name, author string, settin
 	})
 	s.cfg.OnSchedule()
 	return row, created, err
+}
+
+// useDefinition checks that a stored definition exists, and marks its name as changed: a transaction that is about to
+// delete it sees that there may be another schedule.
+func useDefinition(tx kernel.Tx, ref kernel.DefinitionRef, now time.Time) error {
+	head, err := findVersion(tx, ref)
+	if err != nil {
+		return err
+	}
+	used := *head
+	used.UpdatedAt = now
+	return tx.PutDefinition(used, head, nil)
 }
 
 // newSchedule returns the row of a new schedule. No other transaction adds one before this one ends.

@@ -33,13 +33,13 @@ type clocked struct {
 }
 
 func withTimetable(t *testing.T, store kernel.Store, cfg scheduler.Config) *clocked {
-	d := &clocked{book: timetable.NewBook(func(body []byte) (*kernel.Plan, error) {
+	d := &clocked{book: timetable.NewBook(func(body, _ []byte) (*kernel.Plan, error) {
 		plans, err := definition.Parse(body, definition.JSON, definition.Options{})
 		if err != nil {
 			return nil, err
 		}
 		return plans[0], nil
-	})}
+	}, store.StoredDefinition)}
 	time.Sleep(100 * time.Millisecond) // the clock of synctest begins with a full hour, which is a nominal time
 	var table *timetable.Timetable
 	waiting := make(chan struct{})

@@ -62,19 +62,65 @@ func (s *Scheduler) PromoteDefinition(ctx context.Context, ref kernel.Definition
 
 // DeleteDefinition deletes a version, or all of them.
 func (s *Scheduler) DeleteDefinition(ctx context.Context, ref kernel.DefinitionRef, author string) error {
-	return s.update(ctx, func(tx kernel.Tx) error {
-		head, err := findVersion(tx, ref)
+	for range definitionTries {
+		changed := false
+		_, before, err := s.cfg.Store.StoredDefinition(ctx, ref.Name, 0)
 		if err != nil {
 			return err
 		}
-		if err := kernel.MayDeleteVersion(head, ref.Version); err != nil {
+		uses, err := s.usesOf(ctx, ref.Name)
+		if err != nil {
 			return err
 		}
-		if err := tx.DeleteDefinition(ref.Name, ref.Version); err != nil {
+		err = s.update(ctx, func(tx kernel.Tx) error {
+			changed = false
+			head, err := findVersion(tx, ref)
+			if err != nil {
+				return err
+			}
+			if before == nil || !head.UpdatedAt.Equal(before.UpdatedAt) { // a schedule may use it since
+				changed = true
+				return nil
+			}
+			if err := kernel.MayDeleteVersion(head, ref.Version, uses); err != nil {
+				return err
+			}
+			if err := tx.DeleteDefinition(ref.Name, ref.Version); err != nil {
+				return err
+			}
+			return auditSetting(ctx, tx, author, "deleteDefinition", ref.String())
+		})
+		if err != nil || !changed {
 			return err
 		}
-		return auditSetting(ctx, tx, author, "deleteDefinition", ref.String())
-	})
+	}
+	return perdure.Refuse(perdure.CodeConflict, "definition %s is being changed: try again", ref.Name)
+}
+
+// schedulesAtOnce is how many schedules are read at once.
+const schedulesAtOnce = 500
+
+// usesOf returns the schedules that name a stored definition.
+func (s *Scheduler) usesOf(ctx context.Context, name string) (uses []kernel.DefinitionUse, err error) {
+	for after := ""; ; {
+		some, err := s.cfg.Store.Schedules(ctx, after, schedulesAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range some {
+			after = row.Name
+			set, err := row.Parse()
+			if err != nil {
+				continue // another version of the program has stored it
+			}
+			if ref, named := kernel.StoredName(&set.Job); named && ref.Name == name {
+				uses = append(uses, kernel.DefinitionUse{Schedule: row.Name, Version: ref.Version})
+			}
+		}
+		if len(some) < schedulesAtOnce {
+			return uses, nil
+		}
+	}
 }
 
 // findVersion locks the row of a name, and checks that it has the version; 0: any.

@@ -287,7 +287,7 @@ func bulkView(b *kernel.BulkAct) (*operate.BulkView, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &operate.BulkView{ID: b.ID, Key: b.Key, Act: r.Act, Step: r.Step, As: r.As, Output: r.Output, Input: r.Input, NewKey: r.NewKey, Filter: r.Filter,
+	v := &operate.BulkView{ID: b.ID, Key: b.Key, Act: r.Act, Step: r.Step, As: r.As, Output: r.Output, Input: r.Input, NewKey: r.NewKey, PerSecond: r.PerSecond, Filter: r.Filter,
 		Jobs: b.Listed, Author: b.Author, Reason: b.Reason, State: b.State, StoppedBy: b.StoppedBy, Expected: perdure.Count{N: b.Expected, Capped: b.Capped},
 		Matched: b.Matched(), Done: b.Done, Unchanged: b.Unchanged, Refused: b.Refused, StartedAt: b.StartedAt, UpdatedAt: b.UpdatedAt, EndedAt: b.EndedAt}
 	worked := b.UpdatedAt.Sub(b.ResumedAt).Seconds()

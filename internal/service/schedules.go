@@ -18,8 +18,11 @@ import (
 )
 
 // CompileWith returns a function that compiles a definition in JSON, for a timetable.Book.
-func CompileWith(c Compiler) func(body []byte) (*kernel.Plan, error) {
-	return func(body []byte) (*kernel.Plan, error) {
+func CompileWith(c Compiler) timetable.Compile {
+	return func(body, values []byte) (*kernel.Plan, error) {
+		if values != nil {
+			return c.ParseStored(body, values, definition.Options{})
+		}
 		plans, err := c.Parse(body, definition.JSON, definition.Options{})
 		if err != nil {
 			return nil, err
@@ -49,11 +52,14 @@ func (svc *Service) PutSchedule(ctx context.Context, r operate.ScheduleRequest) 
 	if !ok {
 		sample = now.Truncate(time.Second)
 	}
-	plan, err := svc.Schedules.Check(&set.Job, r.Name, sample)
+	plan, err := svc.Schedules.Check(ctx, &set.Job, r.Name, sample)
 	if err != nil {
 		return nil, false, err
 	}
 	if err := maySubmit(ctx, plan); err != nil {
+		return nil, false, err
+	}
+	if err := svc.keepPlan(ctx, plan); err != nil {
 		return nil, false, err
 	}
 	text, err := encodeSettings(&set)
@@ -69,10 +75,14 @@ func (svc *Service) PutSchedule(ctx context.Context, r operate.ScheduleRequest) 
 	return v, created, err
 }
 
-// plainDefinition replaces the text of a job file by the definition that it has.
+// plainDefinition replaces the text of a job file by the definition that it has. The name of a stored definition stays.
 func plainDefinition(job *operate.ScheduleJob) error {
 	var file string
 	if json.Unmarshal(job.Definition, &file) == nil {
+		if ref, err := kernel.ParseDefinitionRef(strings.TrimSpace(file)); err == nil {
+			job.Definition, err = json.Marshal(ref.String())
+			return err
+		}
 		read, err := definition.ToJSON([]byte(file), definition.YAML)
 		if err != nil {
 			return err

@@ -24,9 +24,9 @@ func (w *world) checkPromptness() {
 				w.wrong("L2", "%s/%s: run %d has been over since %s, and no due scan has found it", short(j.ID), s.Name, s.Run, now.Sub(s.LockedUntil))
 			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && now.Sub(s.AvailableAt) > slack:
 				w.wrong("L2", "%s/%s has been due since %s, and no due scan has found it", short(j.ID), s.Name, now.Sub(s.AvailableAt))
-			case s.Phase == perdure.Ready && w.now > recovered && w.dispatchDelay(j, s, now) > patienceFor(s):
+			case s.Phase == perdure.Ready && w.Now > recovered && w.dispatchDelay(j, s, now) > patienceFor(s):
 				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
-			case s.Phase == perdure.Ready && w.isKeptWaiting(j, s, now) && w.now > recovered:
+			case s.Phase == perdure.Ready && w.isKeptWaiting(j, s, now) && w.Now > recovered:
 				w.wrong("G6", "%s/%s has been ready since %s, and the runs of the host that it has reserved have ended (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
 			}
 		}
@@ -51,10 +51,10 @@ func (w *world) dispatchDelay(j *kernel.Job, s *kernel.Step, now time.Time) time
 	}
 	first, known := w.order.lying[s.StepRef]
 	if !known || first < max(w.order.inFlight[kernel.AgentLimit(s.Agent)], w.order.inFlight[kernel.JobLimit(j.Type)]) {
-		first = w.now
+		first = w.Now
 		w.order.lying[s.StepRef] = first
 	}
-	return w.now - first
+	return w.Now - first
 }
 
 // recovery is the time within which every node works again, without help, after its store answers again (L4).
@@ -68,19 +68,19 @@ func (w *world) checkNodesAnswer() {
 			continue // the node was asked to stop
 		}
 		proc, answer := n.proc, errors.New("no answer")
-		w.after(recovery-2*time.Second, proc, func() {
+		w.After(recovery-2*time.Second, proc, func() {
 			proc.Go(func() {
 				_, answer = n.real.Claim(n.life, protocol.Claim{Agent: "absent", Holder: "probe", Max: 1, Wait: time.Second})
 			})
 		})
-		w.after(recovery, nil, func() {
+		w.After(recovery, nil, func() {
 			switch {
-			case n.proc != proc || proc.dead:
-				w.wrong("L4", "%s did not live to work again", proc.name)
+			case n.proc != proc || proc.Dead:
+				w.wrong("L4", "%s did not live to work again", proc.Name)
 			case answer != nil:
-				w.wrong("L4", "%s says, %s after the last fault: %v", proc.name, recovery, answer)
+				w.wrong("L4", "%s says, %s after the last fault: %v", proc.Name, recovery, answer)
 			case n.scanAnsweredAt < w.healed:
-				w.wrong("L4", "%s has not looked for what is due since the last fault, for %s", proc.name, recovery)
+				w.wrong("L4", "%s has not looked for what is due since the last fault, for %s", proc.Name, recovery)
 			}
 		})
 	}

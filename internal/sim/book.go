@@ -103,7 +103,7 @@ func (b *book) granted(req *protocol.Claim, began time.Duration, runs []perdure.
 		}
 	}
 	for i := range runs {
-		b.claims[req.RequestID] = append(b.claims[req.RequestID], given{handle{runs[i].Job, runs[i].Step, runs[i].Number}, b.w.now})
+		b.claims[req.RequestID] = append(b.claims[req.RequestID], given{handle{runs[i].Job, runs[i].Step, runs[i].Number}, b.w.Now})
 	}
 }
 

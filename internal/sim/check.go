@@ -199,7 +199,7 @@ func heldBy(s *kernel.Step) string {
 // countContested counts steps for which another node had waiting claims (F018).
 func (w *world) countContested(n *node, s *kernel.Step) {
 	for _, other := range w.nodes {
-		if other != n && !other.proc.dead && slices.Contains(other.sup.WaitingAgents(), s.Agent) {
+		if other != n && !other.proc.Dead && slices.Contains(other.sup.WaitingAgents(), s.Agent) {
 			w.hit("F018")
 		}
 	}

@@ -59,7 +59,7 @@ func (t watchedTemplate) Render(s *kernel.Scope) (json.RawMessage, error) {
 	out, err := t.Template.Render(s)
 	if errors.Is(s.Budget.Err(), kernel.ErrOverBudget) {
 		t.w.hit("F156")
-		t.w.postponed[kernel.StepRef{Job: s.Job.ID, Index: t.step}] = t.w.now
+		t.w.postponed[kernel.StepRef{Job: s.Job.ID, Index: t.step}] = t.w.Now
 	}
 	return out, err
 }

@@ -99,20 +99,20 @@ func (w *world) playCrowd() bool {
 		w.startMachine(fmt.Sprintf("crowd%d", i+1), p, map[string]string{"zone": p.zone})
 	}
 	w.clients.Go(func() { w.setPatience(c.patience) })
-	w.settle(w.clients)
-	jobs, submitAt := 0, w.now+3*time.Second
+	w.Settle(w.clients)
+	jobs, submitAt := 0, w.Now+3*time.Second
 	over := false
 	for submitted, ready := false, time.Duration(0); len(w.faults) == 0; { // ready: since when the large command is ready
-		w.runUntil(w.now + crowdTick)
+		w.runUntil(w.Now + crowdTick)
 		small, large := w.crowdReady(c)
 		for ; small < 3*len(c.machines); small++ {
 			w.submitCrowd(crowdJob(c, jobs), 8)
 			jobs++
 		}
-		if !submitted && w.now >= submitAt {
+		if !submitted && w.Now >= submitAt {
 			submitted = true
 			w.submitCrowd(largeJob(c), 100) // until a node that is down is back
-			w.after(c.faultAt, nil, func() {
+			w.After(c.faultAt, nil, func() {
 				if !over {
 					w.crowdFault(c.fault)
 				}
@@ -124,21 +124,21 @@ func (w *world) playCrowd() bool {
 			over = true
 			if ready > 0 {
 				w.hit("crowd")
-				w.logLine("the large command is placed %s after it was ready", w.now-ready)
+				w.logLine("the large command is placed %s after it was ready", w.Now-ready)
 			}
 			if c.fault == "kill node" { // until claims that it did not answer are repeated
-				w.runUntil(w.now + hostClaimWait + 20*time.Second)
+				w.runUntil(w.Now + hostClaimWait + 20*time.Second)
 			}
 			return true
 		case ready == 0:
-			ready = w.now
-		case w.now-ready > c.bound() && w.crowdStarves(c, large): // more work comes than the hosts can do, and the order decides
+			ready = w.Now
+		case w.Now-ready > c.bound() && w.crowdStarves(c, large): // more work comes than the hosts can do, and the order decides
 			over = true
 			w.logLine("small commands that come before the large one have waited for as long: the crowd ends")
 			return true
-		case w.now-ready > c.bound():
+		case w.Now-ready > c.bound():
 			w.wrong("G6", "%s/%s, which requires %v, has been ready since %s beside small commands: its patience is %s, and no run there takes longer than %s", short(large.Job), large.Name, large.Needs.Demand(),
-				w.now-ready, c.patience, c.longest())
+				w.Now-ready, c.patience, c.longest())
 		default:
 			w.countReserved(large)
 		}
@@ -190,7 +190,7 @@ func (w *world) crowdFault(kind string) {
 	case "kill host agent":
 		w.grid.machines[len(w.grid.machines)-1].killAgent(500 * time.Millisecond)
 	case "kill node":
-		if n := w.anyNode(); !n.proc.dead && !n.stopping {
+		if n := w.anyNode(); !n.proc.Dead && !n.stopping {
 			w.hit("F165")
 			n.crash()
 		}
@@ -248,5 +248,5 @@ func (w *world) submitCrowd(job map[string]any, tries int) {
 	}
 	w.drafts[d.plan.Hash] = d
 	w.clients.Go(func() { w.submit(d.plan, tries) })
-	w.settle(w.clients)
+	w.Settle(w.clients)
 }

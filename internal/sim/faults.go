@@ -17,7 +17,7 @@ func (w *world) startFault(m plannedFault) {
 	h := w.anyHost(m.who)
 	switch m.kind {
 	case "kill node":
-		if !n.proc.dead {
+		if !n.proc.Dead {
 			n.crash()
 		}
 	case "stop node":
@@ -46,7 +46,7 @@ func (w *world) startFault(m plannedFault) {
 		w.jumpClockBack(m.long)
 	case "node clock":
 		w.hit("F122")
-		n.proc.wall += m.long*100 - 20*time.Minute
+		n.proc.WallError += m.long*100 - 20*time.Minute
 	default:
 		if h != nil {
 			w.startHostFault(m, h)
@@ -58,25 +58,25 @@ func (w *world) startFault(m plannedFault) {
 func (n *node) cutOff(long time.Duration) {
 	link := n.link
 	link.cut, n.w.clockDisturbed = true, true
-	n.w.after(long, nil, func() { link.cut = false })
+	n.w.After(long, nil, func() { link.cut = false })
 }
 
 func (w *world) startHostFault(m plannedFault, h *host) {
 	p := h.proc
 	switch m.kind {
 	case "kill host":
-		if !p.dead {
+		if !p.Dead {
 			if h.working() {
 				w.hit("F134")
 			}
 			h.crash()
 		}
 	case "drain host":
-		if !p.dead && h.in == nil {
+		if !p.Dead && h.in == nil {
 			h.drain()
 			if m.who%3 == 0 { // and not in time, for a caller that waits for it
-				w.after(w.upTo(time.Second), nil, func() {
-					if !p.dead {
+				w.After(w.upTo(time.Second), nil, func() {
+					if !p.Dead {
 						w.hit("F118")
 						h.crash()
 					}
@@ -94,13 +94,13 @@ func (w *world) startHostFault(m plannedFault, h *host) {
 		w.freezeFor(p, m.kind == "suspend host", m.long)
 	case "cut host off nodes":
 		w.cutOff[p] = true
-		w.after(m.long, nil, func() { delete(w.cutOff, p) })
+		w.After(m.long, nil, func() { delete(w.cutOff, p) })
 	case "cut host off resource":
 		w.resourceCutOff[p] = true
-		w.after(m.long, nil, func() { delete(w.resourceCutOff, p) })
+		w.After(m.long, nil, func() { delete(w.resourceCutOff, p) })
 	case "host clock":
 		w.hit("F122")
-		p.wall += m.long*100 - 20*time.Minute
+		p.WallError += m.long*100 - 20*time.Minute
 	}
 }
 
@@ -122,12 +122,12 @@ func (w *world) everyHost() (all []*host) {
 }
 
 func (w *world) freezeFor(p *process, suspend bool, d time.Duration) {
-	w.logLine("%s stands still", p.name)
+	w.logLine("%s stands still", p.Name)
 	w.clockDisturbed = true
-	w.freeze(p, suspend)
-	w.after(d, nil, func() {
-		w.logLine("%s goes on", p.name)
-		w.thaw(p)
+	w.Freeze(p, suspend)
+	w.After(d, nil, func() {
+		w.logLine("%s goes on", p.Name)
+		w.Thaw(p)
 	})
 }
 
@@ -142,7 +142,7 @@ func (w *world) jumpClockBack(d time.Duration) {
 // countCrash counts the rows of the matrix that the crash of a node may be an instance of.
 func (n *node) countCrash() {
 	w := n.w
-	w.logLine("%s is killed", n.proc.name)
+	w.logLine("%s is killed", n.proc.Name)
 	switch n.link.doom {
 	case "before":
 		w.hit("F004", "F061")
@@ -191,21 +191,21 @@ func (w *world) countUnknownCommit(t *watchedTx) {
 // heal ends all faults: dead processes start, connections work again, and all agents behave.
 func (w *world) heal() {
 	w.logLine("the faults end")
-	w.faultsEnded, w.healed = true, w.now
+	w.faultsEnded, w.healed = true, w.Now
 	w.weather = weather{}
 	clear(w.cutOff)
 	clear(w.resourceCutOff)
 	for _, n := range w.nodes {
 		n.link.cut, n.link.doom = false, ""
 		n.link.faulty.StopFaults()
-		w.thaw(n.proc)
-		if n.proc.dead {
+		w.Thaw(n.proc)
+		if n.proc.Dead {
 			n.boot()
 		}
 	}
 	for _, h := range w.hosts {
-		w.thaw(h.proc)
-		if h.proc.dead {
+		w.Thaw(h.proc)
+		if h.proc.Dead {
 			h.run()
 		}
 	}
@@ -219,7 +219,7 @@ func (w *world) heal() {
 	for _, l := range limits {
 		w.clients.Go(func() { w.setLimit(l.Name, maxAmount+sizeOf(l)) })
 	}
-	w.settle(w.clients)
+	w.Settle(w.clients)
 }
 
 // working reports whether a handler is running.

@@ -175,13 +175,13 @@ func (w *world) startMachines() {
 		w.startMachine(fmt.Sprintf("m%d", i+1), p, labels)
 	}
 	if w.swarm.grid.patience > 0 {
-		w.after(3*time.Second, w.clients, func() { w.clients.Go(func() { w.setAgeing(kernel.AgentExec, perdure.DefaultAgeing) }) })
+		w.After(3*time.Second, w.clients, func() { w.clients.Go(func() { w.setAgeing(kernel.AgentExec, perdure.DefaultAgeing) }) })
 	}
 	for _, at := range w.swarm.grid.looks {
-		w.after(at, w.clients, func() { w.clients.Go(w.lookAtHosts) })
+		w.After(at, w.clients, func() { w.clients.Go(w.lookAtHosts) })
 	}
 	for _, m := range w.swarm.grid.faults {
-		w.after(m.at, nil, func() { w.startMachineFault(m) })
+		w.After(m.at, nil, func() { w.startMachineFault(m) })
 	}
 }
 
@@ -237,9 +237,9 @@ func (w *world) startMachineFault(f plannedFault) {
 	case "freeze host agent":
 		agent := m.agent.proc
 		w.freezeFor(agent, false, f.long)
-		w.after(f.long, nil, func() {
+		w.After(f.long, nil, func() {
 			if m.agent.proc == agent {
-				m.watched = w.now
+				m.watched = w.Now
 			}
 		})
 	case "suspend machine":
@@ -247,20 +247,20 @@ func (w *world) startMachineFault(f plannedFault) {
 	case "cut machine off":
 		w.hit("F239")
 		m.cutOff = true
-		w.after(f.long, nil, func() { m.cutOff = false })
+		w.After(f.long, nil, func() { m.cutOff = false })
 	case "disk full":
 		m.full = true
-		w.after(f.long, nil, func() { m.full = false })
+		w.After(f.long, nil, func() { m.full = false })
 	case "drain machine":
 		w.hit("F175")
 		w.clients.Go(func() { w.drainMachine(m, f.long/2) })
-		w.settle(w.clients)
+		w.Settle(w.clients)
 	case "remove machine":
 		w.clients.Go(func() {
 			w.drainMachine(m, f.long/2)
 			w.removeMachine(m, f.long)
 		})
-		w.settle(w.clients)
+		w.Settle(w.clients)
 	case "lose machine":
 		if len(w.grid.machines) > 1 {
 			w.logLine("%s is lost", m.name)
@@ -270,13 +270,13 @@ func (w *world) startMachineFault(f plannedFault) {
 		}
 	case "lose state": // the keepers go on; nothing extends their locks
 		w.hit("F206")
-		w.crash(m.agent.proc)
+		w.Crash(m.agent.proc)
 		m.dirs = map[handle]*runDir{}
 		m.incarnation++
-		w.after(short, nil, m.restartAgent)
+		w.After(short, nil, m.restartAgent)
 	case "two of one name":
 		w.clients.Go(func() { w.registerTwice(m) })
-		w.settle(w.clients)
+		w.Settle(w.clients)
 	}
 }
 
@@ -307,7 +307,7 @@ func (w *world) drainMachine(m *machine, deadline time.Duration) {
 
 // removeMachine removes a host when it is drained (F266). Its process ends, and registers the host again when it is started again.
 func (w *world) removeMachine(m *machine, within time.Duration) {
-	for end := w.now + within; w.now < end && !w.faultsEnded; w.clients.Wait(context.Background(), time.Second, nil) {
+	for end := w.Now + within; w.Now < end && !w.faultsEnded; w.clients.Wait(context.Background(), time.Second, nil) {
 		_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
 			before, holder := w.commits, m.holder()
 			err := n.real.DeleteHost(ctx, m.name, operator)
@@ -337,13 +337,13 @@ func (m *machine) suspend(d time.Duration) {
 		frozen = append(frozen, p.proc)
 	}
 	for _, p := range frozen {
-		w.freeze(p, true)
+		w.Freeze(p, true)
 	}
-	w.after(d, nil, func() {
+	w.After(d, nil, func() {
 		w.logLine("%s wakes up", m.name)
 		m.asleep = false
 		for _, p := range frozen {
-			w.thaw(p)
+			w.Thaw(p)
 		}
 	})
 }
@@ -356,7 +356,7 @@ func (w *world) healMachines() {
 	for _, m := range w.grid.machines {
 		m.cutOff, m.full = false, false
 		if !m.asleep {
-			w.thaw(m.agent.proc)
+			w.Thaw(m.agent.proc)
 		}
 		if m.off && !m.gone {
 			m.start()
@@ -367,7 +367,7 @@ func (w *world) healMachines() {
 			map[string]string{"zone": zone, "late": "1"})
 	}
 	for i := range 10 { // an operator's drain may still be on its way
-		w.after(w.drainBound()+time.Duration(i)*10*time.Second, w.clients, func() { w.clients.Go(w.endDrains) })
+		w.After(w.drainBound()+time.Duration(i)*10*time.Second, w.clients, func() { w.clients.Go(w.endDrains) })
 	}
 }
 

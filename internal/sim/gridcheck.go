@@ -32,7 +32,7 @@ func (g *grid) commandStarted(p *osProcess, run *perdure.Run) {
 	}
 	demands := []kernel.Demand{kernel.DemandOf(requiresOf(run))}
 	for other := range g.living {
-		if other.of.job == at.job && other.of.step == at.step && other.of != at && !g.excused(other) && !w.clockForward && w.now < g.locks[other.of].at {
+		if other.of.job == at.job && other.of.step == at.step && other.of != at && !g.excused(other) && !w.clockForward && w.Now < g.locks[other.of].at {
 			w.wrong("G1", "the command of %s/%s run %d starts on %s while a process of run %d lives on %s", short(at.job), at.step, at.run, p.m.name, other.of.run, other.m.name)
 		}
 		if other.m == p.m && other.leader && !g.excused(other) && g.requires[other.of] != "" {
@@ -65,7 +65,7 @@ func (g *grid) excused(p *osProcess) bool {
 // watches reports whether a host agent has had enough time to notice that the keeper of a process hangs.
 func (g *grid) watches(p *osProcess) bool {
 	agent := p.m.agent.proc
-	return !agent.dead && !agent.frozen && !p.m.off && p.m.watched+10*time.Second < g.locks[p.of].at
+	return !agent.Dead && !agent.Frozen && !p.m.off && p.m.watched+10*time.Second < g.locks[p.of].at
 }
 
 // processEnded checks that a process has ended in time.
@@ -79,8 +79,8 @@ func (g *grid) processEnded(p *osProcess) {
 
 // stillMayLive checks that the lock of a process's run has not ended (G4).
 func (g *grid) stillMayLive(p *osProcess) {
-	if end, known := g.locks[p.of]; known && g.w.now > end.at && !g.excused(p) {
-		g.w.wrong("G4", "process %d of %s/%s run %d lives on %s, and its lock ended %s ago", p.pid, short(p.of.job), p.of.step, p.of.run, p.m.name, g.w.now-end.at)
+	if end, known := g.locks[p.of]; known && g.w.Now > end.at && !g.excused(p) {
+		g.w.wrong("G4", "process %d of %s/%s run %d lives on %s, and its lock ended %s ago", p.pid, short(p.of.job), p.of.step, p.of.run, p.m.name, g.w.Now-end.at)
 	}
 }
 
@@ -230,7 +230,7 @@ func (w *world) auditHosts() {
 		}
 	}
 	if w.anySilent() { // its registration may be at a node that was killed
-		w.runUntil(w.now + hostClaimWait + 20*time.Second)
+		w.runUntil(w.Now + hostClaimWait + 20*time.Second)
 	}
 	now := w.storeNow()
 	for _, m := range w.grid.machines {

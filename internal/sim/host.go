@@ -47,7 +47,7 @@ func (h *host) carry(proc *process, holder string) (agents []*perdure.Agent) {
 	if h.born > 1 {
 		w.hit("F119")
 	}
-	if proc.rate != 1 {
+	if proc.Rate != 1 {
 		w.hit("F027")
 	}
 	w.book.alive[holder] = true
@@ -63,13 +63,13 @@ func (h *host) carry(proc *process, holder string) (agents []*perdure.Agent) {
 // run starts a host that is a process of its own. A new incarnation has a new name (F119).
 func (h *host) run() {
 	w := h.w
-	proc := w.spawn(fmt.Sprintf("host%d.%d", h.id, h.born+1))
-	proc.rate = w.swarm.rates[h.id%len(w.swarm.rates)]
-	agents := h.carry(proc, proc.name)
+	proc := w.Spawn(fmt.Sprintf("host%d.%d", h.id, h.born+1))
+	proc.Rate = w.swarm.rates[h.id%len(w.swarm.rates)]
+	agents := h.carry(proc, proc.Name)
 	h.real = agenthost.New(agenthost.Config{Exchange: remoteExchange{h}, Holder: h.holder, Agents: agents, Env: proc, Heartbeat: w.swarm.heartbeat, ClaimWait: 5 * time.Second})
 	real := h.real // this incarnation's
 	proc.Go(func() { _ = real.Run(context.Background()) })
-	w.settle(proc)
+	w.Settle(proc)
 }
 
 // dies ends the host. Only messages that it has sent continue.
@@ -82,11 +82,11 @@ func (h *host) crash() {
 		h.in.crash()
 		return
 	}
-	h.w.logLine("%s is killed", h.proc.name)
+	h.w.logLine("%s is killed", h.proc.Name)
 	h.dies()
-	h.w.crash(h.proc)
-	h.w.after(100*time.Millisecond+h.w.upTo(6*time.Second), nil, func() {
-		if h.proc.dead {
+	h.w.Crash(h.proc)
+	h.w.After(100*time.Millisecond+h.w.upTo(6*time.Second), nil, func() {
+		if h.proc.Dead {
 			h.run()
 		}
 	})
@@ -99,11 +99,11 @@ func (h *host) drain() {
 		ctx, cancel := env.WithTimeout(proc, context.Background(), time.Second+h.w.upTo(8*time.Second))
 		defer cancel()
 		_ = real.Drain(ctx)
-		h.w.logLine("%s has drained", proc.name)
-		h.w.after(time.Second, nil, func() {
-			if !proc.dead {
+		h.w.logLine("%s has drained", proc.Name)
+		h.w.After(time.Second, nil, func() {
+			if !proc.Dead {
 				h.dies()
-				h.w.crash(proc)
+				h.w.Crash(proc)
 				h.run()
 			}
 		})
@@ -130,7 +130,7 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 	case w.book.poisoned(run) && !w.faultsEnded: // the run kills its host, each time (F049)
 		w.hit("F049")
 		h.crash()
-		h.proc.park(nil)
+		h.proc.Park(nil)
 	case odd(0.03):
 		w.hit("F043")
 		duration = time.Minute // the handler hangs, and heartbeats continue
@@ -152,12 +152,12 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 	case odd(0.03) && h.in == nil:
 		w.hit("F035")
 		h.crash()
-		h.proc.park(nil)
+		h.proc.Park(nil)
 	case odd(0.03) && h.in == nil:
 		_ = h.act(ctx, run)
 		w.hit("F036")
 		h.crash()
-		h.proc.park(nil)
+		h.proc.Park(nil)
 	}
 	if !env.Sleep(h.proc, ctx, duration/2) {
 		return nil, context.Cause(ctx)
@@ -199,10 +199,10 @@ func (w *world) reachResource(ctx context.Context, proc *process, run *perdure.R
 	if w.chanced(w.net, w.weather.slow) {
 		delay += w.upTo(25 * time.Second)
 	}
-	w.after(delay, nil, func() {
+	w.After(delay, nil, func() {
 		result := w.ledger.act(run)
 		w.logLine("the resource: %s %s/%s run %d: %v", run.Direction, short(run.Job), run.Step, run.Number, result)
-		w.after(w.latency(), proc, func() { err = result; done <- struct{}{} })
+		w.After(w.latency(), proc, func() { err = result; done <- struct{}{} })
 	})
 	if proc.Wait(ctx, env.Forever, done) != env.Got {
 		return errors.New("no answer from the resource")

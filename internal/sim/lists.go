@@ -50,7 +50,7 @@ func (w *world) startViewers(r *rand.Rand) {
 		v := &viewer{w: w, query: queries[r.IntN(len(queries))], closed: make(chan struct{}, 1), lacks: "it was not sent yet"}
 		v.query.Limit, v.query.WithSummary = 1+r.IntN(6), r.IntN(2) == 0
 		w.viewers = append(w.viewers, v)
-		w.after(time.Duration(r.Int64N(int64(chaos))), w.clients, func() { w.clients.Go(v.follow) })
+		w.After(time.Duration(r.Int64N(int64(chaos))), w.clients, func() { w.clients.Go(v.follow) })
 	}
 }
 
@@ -59,7 +59,7 @@ func (v *viewer) follow() {
 	w := v.w
 	for {
 		v.open()
-		for w.clients.Wait(context.Background(), 2*time.Second, v.closed) != env.Got && !v.proc.dead {
+		for w.clients.Wait(context.Background(), 2*time.Second, v.closed) != env.Got && !v.proc.Dead {
 		}
 		v.lacks = "the stream has ended"
 		w.clients.Wait(context.Background(), time.Second+w.upTo(2*time.Second), nil)
@@ -72,7 +72,7 @@ func (v *viewer) open() {
 	v.stream++
 	stream := v.stream
 	end := func() {
-		w.after(w.latency(), w.clients, func() {
+		w.After(w.latency(), w.clients, func() {
 			if stream == v.stream && len(v.closed) == 0 {
 				v.closed <- struct{}{}
 			}
@@ -80,8 +80,8 @@ func (v *viewer) open() {
 	}
 	proc := n.proc
 	v.proc = proc
-	w.after(w.latency(), nil, func() {
-		if proc.dead {
+	w.After(w.latency(), nil, func() {
+		if proc.Dead {
 			end()
 			return
 		}
@@ -95,7 +95,7 @@ func (v *viewer) open() {
 				return nil
 			})
 		})
-		w.settle(proc)
+		w.Settle(proc)
 	})
 }
 

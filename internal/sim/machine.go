@@ -103,10 +103,10 @@ func (m *machine) bootID() string { return fmt.Sprintf("%s-boot%d", m.name, m.bo
 
 // bootTime is CLOCK_BOOTTIME. It has the rate of the machine's clocks.
 func (m *machine) bootTime() int64 {
-	return int64(float64(m.w.now-m.bootedAt) * m.rate())
+	return int64(float64(m.w.Now-m.bootedAt) * m.rate())
 }
 
-func (m *machine) rate() float64 { return m.agent.proc.rate }
+func (m *machine) rate() float64 { return m.agent.proc.Rate }
 
 // startProcess starts a process under a number that is free.
 func (m *machine) startProcess(name string, of handle) *osProcess {
@@ -124,11 +124,11 @@ func (m *machine) startProcess(name string, of handle) *osProcess {
 }
 
 func (m *machine) startAs(pid int, name string, of handle) *osProcess {
-	p := &osProcess{m: m, pid: pid, start: uint64(m.bootTime() / int64(10*time.Millisecond)), of: of, proc: m.w.spawn(fmt.Sprintf("%s.%s%d", m.name, name, pid))}
+	p := &osProcess{m: m, pid: pid, start: uint64(m.bootTime() / int64(10*time.Millisecond)), of: of, proc: m.w.Spawn(fmt.Sprintf("%s.%s%d", m.name, name, pid))}
 	if p.start <= m.lastStart[pid] { // no machine uses a number twice within a tick
 		p.start = m.lastStart[pid] + 1
 	}
-	p.proc.rate = m.rate()
+	p.proc.Rate = m.rate()
 	m.processes[pid], m.lastStart[pid] = p, p.start
 	return p
 }
@@ -141,7 +141,7 @@ func (p *osProcess) ends(e keeper.Exit) {
 	p.over = true
 	delete(p.m.processes, p.pid)
 	p.m.w.grid.processEnded(p)
-	p.m.w.crash(p.proc)
+	p.m.w.Crash(p.proc)
 	if k := p.keeper; k != nil && k.main == p {
 		k.status = &e
 	}
@@ -195,7 +195,7 @@ func (m *machine) inOrder() []*osProcess {
 func (m *machine) start() {
 	m.boots++
 	m.lastStart = [maxPID + 1]uint64{}
-	m.off, m.bootedAt, m.lastPID = false, m.w.now, m.w.hostChoices.IntN(maxPID)
+	m.off, m.bootedAt, m.lastPID = false, m.w.Now, m.w.hostChoices.IntN(maxPID)
 	m.runAgent()
 	m.startProcess("other", handle{})
 }
@@ -203,7 +203,7 @@ func (m *machine) start() {
 // stops ends all processes, as a power cut does.
 func (m *machine) stops() {
 	m.off = true
-	m.w.crash(m.agent.proc)
+	m.w.Crash(m.agent.proc)
 	for _, p := range m.inOrder() {
 		p.keeper = nil
 		p.ends(keeper.Exit{})
@@ -220,7 +220,7 @@ func (m *machine) stops() {
 func (m *machine) reboot(down time.Duration) {
 	m.w.logLine("%s: power cut", m.name)
 	m.stops()
-	m.w.after(down, nil, func() {
+	m.w.After(down, nil, func() {
 		if m.off && !m.gone {
 			m.start()
 		}
@@ -233,13 +233,13 @@ func (m *machine) reboot(down time.Duration) {
 func (m *machine) runAgent() {
 	w := m.w
 	m.born++
-	proc := w.spawn(fmt.Sprintf("%s.agent%d", m.name, m.born))
-	proc.rate = w.swarm.rates[m.id%len(w.swarm.rates)]
+	proc := w.Spawn(fmt.Sprintf("%s.agent%d", m.name, m.born))
+	proc.Rate = w.swarm.rates[m.id%len(w.swarm.rates)]
 	if m.agent == nil {
 		m.agent = &host{w: w, agents: []string{kernel.AgentExec}}
 	}
 	m.agent.proc, m.agent.holder = proc, m.holder()
-	m.watched = w.now
+	m.watched = w.Now
 	w.book.alive[m.holder()] = true
 	w.grid.holders[m.holder()] = m
 	m.live = map[handle]*keeper.Attendant{}
@@ -253,36 +253,36 @@ func (m *machine) runAgent() {
 	loop := hostagent.NewLoop(hostagent.LoopConfig{Env: proc, Host: m.real, Agent: kernel.AgentExec, Runs: stateDir{m}, Name: m.name, State: "/var", Heartbeat: m.heartbeat,
 		Keep: time.Minute, Register: m.register, Full: func(bool) bool { return m.full }})
 	m.loop = loop
-	w.logLine("%s starts", proc.name)
+	w.logLine("%s starts", proc.Name)
 	proc.Go(func() {
 		err := loop.Run(ctx)
-		w.logLine("%s ends: %v", proc.name, err)
-		w.after(time.Second, nil, func() { // a service manager starts it again
+		w.logLine("%s ends: %v", proc.Name, err)
+		w.After(time.Second, nil, func() { // a service manager starts it again
 			if m.agent.proc == proc {
-				w.crash(proc)
+				w.Crash(proc)
 				m.restartAgent()
 			}
 		})
 	})
-	w.settle(proc)
+	w.Settle(proc)
 }
 
 // killAgent kills the host agent, which is started again after a while. Its keepers go on.
 func (m *machine) killAgent(down time.Duration) {
-	if m.off || m.agent.proc.dead {
+	if m.off || m.agent.proc.Dead {
 		return
 	}
-	m.w.logLine("%s is killed", m.agent.proc.name)
-	m.w.crash(m.agent.proc)
-	m.w.after(down, nil, m.restartAgent)
+	m.w.logLine("%s is killed", m.agent.proc.Name)
+	m.w.Crash(m.agent.proc)
+	m.w.After(down, nil, m.restartAgent)
 }
 
 // restartAgent starts the host agent if none runs.
 func (m *machine) restartAgent() {
 	switch {
-	case m.off || !m.agent.proc.dead:
+	case m.off || !m.agent.proc.Dead:
 	case m.asleep:
-		m.w.after(time.Second, nil, m.restartAgent)
+		m.w.After(time.Second, nil, m.restartAgent)
 	default:
 		m.runAgent()
 	}
@@ -369,7 +369,7 @@ func (w *world) dieAt(m *machine, p float64) {
 	if w.swarm.grid.moody && w.chanced(w.hostChoices, p) {
 		w.hit("F230")
 		m.killAgent(w.upTo(4 * time.Second))
-		m.agent.proc.park(nil)
+		m.agent.proc.Park(nil)
 	}
 }
 
@@ -447,7 +447,7 @@ func (p *place) Start() error {
 	var err error
 	done := make(chan struct{}, 1)
 	answer := func(e error) {
-		m.w.after(time.Millisecond, m.agent.proc, func() {
+		m.w.After(time.Millisecond, m.agent.proc, func() {
 			err = e
 			done <- struct{}{}
 		})
@@ -457,7 +457,7 @@ func (p *place) Start() error {
 		switch {
 		case m.boots != boot || m.off:
 		case m.asleep:
-			m.w.after(100*time.Millisecond, nil, begin)
+			m.w.After(100*time.Millisecond, nil, begin)
 		case d.record.Boot != m.bootID() || m.bootTime() >= d.record.Until:
 			answer(errTooLate)
 		case d.keeper != nil: // another keeper has the run
@@ -468,7 +468,7 @@ func (p *place) Start() error {
 			answer(nil)
 		}
 	}
-	m.w.after(m.w.upTo(40*time.Millisecond), nil, begin)
+	m.w.After(m.w.upTo(40*time.Millisecond), nil, begin)
 	m.agent.proc.Wait(context.Background(), time.Minute, done)
 	return err
 }
@@ -547,8 +547,8 @@ func (c *connection) call(do func()) error {
 		k.ringSoon()
 		answer <- struct{}{}
 	}
-	if k.p.proc.frozen {
-		k.p.m.w.after(0, k.p.proc, act)
+	if k.p.proc.Frozen {
+		k.p.m.w.After(0, k.p.proc, act)
 		c.agent.Wait(context.Background(), c.patience, answer)
 	} else {
 		act()
@@ -592,7 +592,7 @@ func (m *machine) startKeeper(d *runDir) {
 	d.keeper, d.process = &keeper.Keeper{Process: keeper.Process{PID: p.pid, Start: p.start, Boot: m.bootID()}}, k
 	m.startCommand(k)
 	p.proc.Go(k.run)
-	m.w.settle(p.proc)
+	m.w.Settle(p.proc)
 }
 
 // run is keeper_linux.go's loop: it signals what is due, and records the exit when all processes of the run have ended.
@@ -605,7 +605,7 @@ func (k *simKeeper) run() {
 			break
 		}
 		if k.alarm != nil {
-			k.alarm.run = nil
+			k.alarm.Stop()
 		}
 		k.alarm = k.ringIn(time.Duration(float64(k.rules.Next(now)-now)/m.rate()) + time.Microsecond) // it is rounded down
 		proc.Wait(context.Background(), -1, k.wake)
@@ -647,7 +647,7 @@ func (k *simKeeper) signal(s keeper.Signal) {
 
 // ringIn wakes the keeper by CLOCK_BOOTTIME, which does not stop while the machine is suspended.
 func (k *simKeeper) ringIn(d time.Duration) *event {
-	return k.p.m.w.after(d, k.p.proc, func() {
+	return k.p.m.w.After(d, k.p.proc, func() {
 		select {
 		case k.wake <- struct{}{}:
 		default:
@@ -668,7 +668,7 @@ func (k *simKeeper) disconnect() {
 	k.dir.process = nil
 	for _, c := range k.connections {
 		c.k = nil
-		k.p.m.w.after(0, c.agent, c.ended)
+		k.p.m.w.After(0, c.agent, c.ended)
 	}
 	k.connections = nil
 }
@@ -701,7 +701,7 @@ func (m *machine) startCommand(k *simKeeper) {
 		case ignores:
 			w.hit("F187")
 		case w.hostChoices.IntN(3) == 0: // it tidies up first, and its exit code says nothing
-			w.after(w.upTo(300*time.Millisecond), p.proc, func() { p.ends(keeper.Exit{}) })
+			w.After(w.upTo(300*time.Millisecond), p.proc, func() { p.ends(keeper.Exit{}) })
 		default:
 			p.ends(keeper.Exit{Signal: "TERM"})
 		}
@@ -724,5 +724,5 @@ func (m *machine) startCommand(k *simKeeper) {
 		w.grid.stillMayLive(p)
 		p.ends(keeper.Exit{Exit: code})
 	})
-	w.settle(p.proc)
+	w.Settle(p.proc)
 }

@@ -74,7 +74,7 @@ func (w *world) post(plan *kernel.Plan, bad bool) {
 // wrong.
 func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 	p := w.book.posted[c.To]
-	w.logLine("%s applies mail %s: job %s, refusal %s", n.proc.name, short(c.To), short(c.Job), c.Refusal)
+	w.logLine("%s applies mail %s: job %s, refusal %s", n.proc.Name, short(c.To), short(c.Job), c.Refusal)
 	w.mix(uint64(len(c.Refusal)))
 	switch {
 	case p == nil:

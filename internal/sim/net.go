@@ -72,11 +72,11 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 	case w.chanced(w.net, w.weather.lose):
 		copies = 0
 		w.hit(c.lost...)
-		w.logLine("%s of %s is lost", c.kind, p.name)
+		w.logLine("%s of %s is lost", c.kind, p.Name)
 	case w.chanced(w.net, w.weather.double):
 		copies = 2
 		w.hit(c.twice...)
-		w.logLine("%s of %s is doubled", c.kind, p.name)
+		w.logLine("%s of %s is doubled", c.kind, p.Name)
 	}
 	for i := range copies {
 		to := n
@@ -86,7 +86,7 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 		send(ctx, w, p, c, o, to, serve)
 	}
 	if copies == 0 && w.chanced(w.net, 0.7) {
-		w.after(w.latency(), p, func() { o.answer(none, errReset) })
+		w.After(w.latency(), p, func() { o.answer(none, errReset) })
 	}
 	if why := p.Wait(ctx, 2*time.Minute, o.done); why != env.Got {
 		if c == callSubmit {
@@ -104,7 +104,7 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 		delay := w.latency()
 		if w.chanced(w.net, w.weather.lose) {
 			w.hit(c.unsaid...)
-			w.logLine("the answer to a %s of %s is lost", c.kind, p.name)
+			w.logLine("the answer to a %s of %s is lost", c.kind, p.Name)
 			if w.chanced(w.net, 0.5) {
 				return
 			}
@@ -115,18 +115,18 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 				w.hit("F022")
 			}
 		}
-		w.after(delay, p, func() { o.answer(got, err) })
+		w.After(delay, p, func() { o.answer(got, err) })
 	}
 	delay := w.latency()
 	if w.chanced(w.net, w.weather.slow) {
 		delay += w.upTo(10 * time.Second)
 	}
 	proc := n.proc
-	if proc.dead {
-		w.after(delay, p, func() { o.answer(none, errRefused) })
+	if proc.Dead {
+		w.After(delay, p, func() { o.answer(none, errRefused) })
 		return
 	}
-	w.after(delay, proc, func() {
+	w.After(delay, proc, func() {
 		nodeCtx := n.life
 		if c == callClaim || c == callGet {
 			nodeCtx = n.polls
@@ -137,11 +137,11 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 			defer func() { // a connection breaks when its process dies, and mostly the other side notices
 				cancel()
 				if !answered && w.chanced(w.net, 0.8) {
-					w.after(w.latency(), p, func() { o.answer(none, errReset) })
+					w.After(w.latency(), p, func() { o.answer(none, errReset) })
 				}
 			}()
 			got, err := serve(callCtx, n)
-			if proc.dead {
+			if proc.Dead {
 				return
 			}
 			answered = true
@@ -153,10 +153,10 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 
 // watch notifies the server from time to time that its caller is gone (F020).
 func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T], cancel func()) {
-	w.after(2*time.Second, server, func() {
+	w.After(2*time.Second, server, func() {
 		switch {
 		case o.over:
-		case ctx.Err() != nil || p.dead:
+		case ctx.Err() != nil || p.Dead:
 			cancel()
 		default:
 			watch(w, p, server, ctx, o, cancel)
@@ -171,12 +171,12 @@ func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdur
 	w := x.h.w
 	req.First = false // this field is not sent over the network
 	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
-		began := w.now
+		began := w.Now
 		runs, err := n.real.Claim(ctx, req)
 		if ctx.Err() != nil {
 			w.hit("F020")
 		}
-		if err == nil && !n.proc.dead {
+		if err == nil && !n.proc.Dead {
 			w.compareRuns(runs)
 			w.book.granted(&req, began, runs)
 		}
@@ -192,7 +192,7 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 	w := x.h.w
 	x.h.says(reports)
 	got, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) (got answer, err error) {
-		began := w.now
+		began := w.Now
 		var req *protocol.Claim
 		if next != nil {
 			claim := *next
@@ -200,7 +200,7 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 			req = &claim
 		}
 		got.results, got.runs, err = n.real.Report(ctx, holder, slices.Clone(reports), req)
-		if req != nil && err == nil && !n.proc.dead {
+		if req != nil && err == nil && !n.proc.Dead {
 			w.compareRuns(got.runs)
 			w.book.granted(req, began, got.runs)
 		}

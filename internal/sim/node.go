@@ -49,8 +49,8 @@ type node struct {
 func (n *node) boot() {
 	w := n.w
 	n.born++
-	n.proc = w.spawn(fmt.Sprintf("node%d.%d", n.id, n.born))
-	n.proc.rate = w.swarm.rates[n.id%len(w.swarm.rates)]
+	n.proc = w.Spawn(fmt.Sprintf("node%d.%d", n.id, n.born))
+	n.proc.Rate = w.swarm.rates[n.id%len(w.swarm.rates)]
 	n.stopping, n.stopped, n.sweeping, n.leads, n.admitted = false, false, false, map[string]kernel.Leadership{}, map[kernel.Leadership]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.polls, n.endPoll = context.WithCancel(n.life)
@@ -59,14 +59,14 @@ func (n *node) boot() {
 	store := kernel.Store(n.link)
 	if w.swarm.alone {
 		n.host = w.newHost(n)
-		cfg.Agents = n.host.carry(n.proc, "@"+n.proc.name)
+		cfg.Agents = n.host.carry(n.proc, "@"+n.proc.Name)
 	} else {
 		store = n.link.share()
 	}
 	n.real = perdurenode.New(store, cfg)
 	n.proc.Go(n.start)
-	w.logLine("%s starts", n.proc.name)
-	w.settle(n.proc)
+	w.logLine("%s starts", n.proc.Name)
+	w.Settle(n.proc)
 }
 
 // start retries while the store does not answer, as a service manager does.
@@ -81,7 +81,7 @@ func (n *node) start() {
 // hooks give the node the clock, randomness and goroutines of its process, and observe it.
 func (n *node) hooks() *hook.Hooks {
 	w := n.w
-	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w}, Webhooks: func(c *webhook.Config) { c.Poster = poster{n} },
+	return &hook.Hooks{Env: n.proc, ID: n.proc.Name, NewID: w.newID, Compiler: compilerOf{&compiler, w}, Webhooks: func(c *webhook.Config) { c.Poster = poster{n} },
 		Scheduler: func(c *scheduler.Config) {
 			c.HoldMinRuns, c.HoldMinPace, c.RenderWork, c.Renderers = 1, 1, w.swarm.renderWork, 1
 		},
@@ -143,7 +143,7 @@ func (n *node) wakeOthers(channel func(*link) chan struct{}) {
 			continue
 		}
 		ch := channel(other.link)
-		w.after(w.latency(), other.proc, func() {
+		w.After(w.latency(), other.proc, func() {
 			select {
 			case ch <- struct{}{}:
 			default:
@@ -207,7 +207,7 @@ func (l *link) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, erro
 
 func (l *link) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if l.n.stopped {
-		l.n.w.wrong("F013", "%s has stopped, and begins a transaction: its store may be closed", l.n.proc.name)
+		l.n.w.wrong("F013", "%s has stopped, and begins a transaction: its store may be closed", l.n.proc.Name)
 	}
 	if err := l.reach(ctx); err != nil {
 		return err
@@ -236,19 +236,19 @@ func (l *link) die(at string) {
 	if l.doom != at {
 		return
 	}
-	l.n.w.logLine("%s is killed %s a transaction", l.n.proc.name, at)
+	l.n.w.logLine("%s is killed %s a transaction", l.n.proc.Name, at)
 	l.n.crash()
-	l.n.proc.park(nil)
+	l.n.proc.Park(nil)
 }
 
 // stop stops a node in an orderly way, and starts it again, as a rolling restart does: it refuses new calls, and
 // completes what was accepted (F013).
 func (n *node) stop() {
 	w, proc := n.w, n.proc
-	if proc.dead || n.stopping {
+	if proc.Dead || n.stopping {
 		return
 	}
-	w.logLine("%s stops", proc.name)
+	w.logLine("%s stops", proc.Name)
 	w.hit("F013")
 	n.stopping = true
 	n.endPoll()
@@ -258,20 +258,20 @@ func (n *node) stop() {
 		err := n.real.Stop(ctx)
 		n.end()
 		n.stopped = err == nil
-		w.logLine("%s has stopped: %v", proc.name, err)
+		w.logLine("%s has stopped: %v", proc.Name, err)
 		n.hasStopped(ctx)
-		w.after(w.upTo(2*time.Second), nil, func() {
-			if proc.dead {
+		w.After(w.upTo(2*time.Second), nil, func() {
+			if proc.Dead {
 				return
 			}
 			if n.host != nil {
 				n.host.dies()
 			}
-			w.crash(proc)
+			w.Crash(proc)
 			n.boot()
 		})
 	})
-	w.settle(proc)
+	w.Settle(proc)
 }
 
 // hasStopped checks that a node that has stopped in time answers no claims, and that its agents hold no runs (L6). It
@@ -283,15 +283,15 @@ func (n *node) hasStopped(ctx context.Context) {
 		return
 	}
 	if _, err := n.real.Claim(ctx, protocol.Claim{Agent: agentNames[0], Holder: "late", Max: 1}); err == nil {
-		w.wrong("F013", "%s has stopped, and answers claims", n.proc.name)
+		w.wrong("F013", "%s has stopped, and answers claims", n.proc.Name)
 	}
-	if n.host == nil || w.swarm.store > 0 || w.clockDisturbed || n.proc.wall != 0 {
+	if n.host == nil || w.swarm.store > 0 || w.clockDisturbed || n.proc.WallError != 0 {
 		return
 	}
 	for _, j := range w.known() {
 		for _, s := range w.steps(j.ID) {
 			if s.Phase == perdure.Running && s.LockedBy == n.host.holder && s.LockedUntil.Sub(w.storeNow()) > slack {
-				w.wrong("L6", "%s has stopped, and holds run %d of %s/%s", n.proc.name, s.Run, short(j.ID), s.Name)
+				w.wrong("L6", "%s has stopped, and holds run %d of %s/%s", n.proc.Name, s.Run, short(j.ID), s.Name)
 			}
 		}
 	}
@@ -300,12 +300,12 @@ func (n *node) hasStopped(ctx context.Context) {
 func (n *node) crash() {
 	w := n.w
 	n.countCrash()
-	w.crash(n.proc)
+	w.Crash(n.proc)
 	if n.host != nil {
 		n.host.dies()
 	}
-	w.after(200*time.Millisecond+w.upTo(8*time.Second), nil, func() {
-		if n.proc.dead {
+	w.After(200*time.Millisecond+w.upTo(8*time.Second), nil, func() {
+		if n.proc.Dead {
 			n.boot()
 		}
 	})
@@ -321,7 +321,7 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	w := s.l.n.w
 	var t *watchedTx
 	err := s.Store.Update(ctx, func(tx kernel.Tx) error {
-		t = &watchedTx{Tx: tx, w: w, began: w.now, skipped: map[perdure.JobID]bool{}, repeats: map[perdure.JobID]bool{}}
+		t = &watchedTx{Tx: tx, w: w, began: w.Now, skipped: map[perdure.JobID]bool{}, repeats: map[perdure.JobID]bool{}}
 		if err := fn(t); err != nil {
 			return err
 		}
@@ -371,7 +371,7 @@ type watchedTx struct {
 
 func (t *watchedTx) Now() (time.Time, error) {
 	now, err := t.Tx.Now()
-	t.now, t.nowAt = now, t.w.now
+	t.now, t.nowAt = now, t.w.Now
 	for i := range t.shares {
 		if t.shares[i].at.IsZero() {
 			t.shares[i].at = now

@@ -270,7 +270,7 @@ func (p poster) Post(ctx context.Context, r webhook.Request) (webhook.Answer, er
 		return proc.Wait(ctx, time.Millisecond+time.Duration(w.posts.Int64N(int64(8*time.Millisecond))), nil) != env.Gone
 	}
 	id := r.Headers["webhook-id"]
-	down := slices.ContainsFunc(w.swarm.outages, func(o outage) bool { return o.url == r.URL && o.from <= w.now && w.now < o.to })
+	down := slices.ContainsFunc(w.swarm.outages, func(o outage) bool { return o.url == r.URL && o.from <= w.Now && w.Now < o.to })
 	if !travel() {
 		return webhook.Answer{}, ctx.Err()
 	}

@@ -50,9 +50,9 @@ func (w *world) await(key string) {
 	for range 20 {
 		wait := time.Second + w.upTo(20*time.Second)
 		got, err := ask(context.Background(), w, w.clients, callGet, func(ctx context.Context, n *node) (answer, error) {
-			proc, began := n.proc, w.now
+			proc, began := n.proc, w.Now
 			view, err := n.real.Job(ctx, key, wait)
-			return answer{view, proc.name, w.now - began, n.stopping || proc.dead || ctx.Err() != nil}, err
+			return answer{view, proc.Name, w.Now - began, n.stopping || proc.Dead || ctx.Err() != nil}, err
 		})
 		if err != nil {
 			w.clients.Wait(context.Background(), w.upTo(2*time.Second), nil)
@@ -277,7 +277,7 @@ func (w *world) resumeParked() (open int) {
 		}
 	}
 	w.endWaits()
-	w.settle(w.clients)
+	w.Settle(w.clients)
 	return open
 }
 

@@ -88,9 +88,9 @@ func (w *world) queued(n *node, t *watchedTx) {
 				if fresh[now.StepRef] {
 					newest[now.Agent]++
 				} else {
-					o.older[now.Agent] = w.now
+					o.older[now.Agent] = w.Now
 				}
-				o.inFlight[kernel.AgentLimit(now.Agent)], o.inFlight[kernel.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
+				o.inFlight[kernel.AgentLimit(now.Agent)], o.inFlight[kernel.JobLimit(o.typ[now.Job].Type)] = w.Now, w.Now
 			}
 		}
 	}
@@ -133,15 +133,15 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 		other := &passed[i]
 		first, known := o.since[other.StepRef]
 		if !known {
-			first = w.now
+			first = w.Now
 			o.since[other.StepRef] = first
 		}
-		if asUrgent := s.Needs == "" && s.Ageing == 0 && other.Ageing == 0 && s.Priority >= other.Priority; asUrgent && (mayPass || !t.searchedFor(s.Agent)) && w.now-o.older[s.Agent] <= slack {
+		if asUrgent := s.Needs == "" && s.Ageing == 0 && other.Ageing == 0 && s.Priority >= other.Priority; asUrgent && (mayPass || !t.searchedFor(s.Agent)) && w.Now-o.older[s.Agent] <= slack {
 			continue
 		}
 		job := o.typ[other.Job]
-		if t.searchedFor(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.before[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.faultsEnded && w.now-max(first, w.healed) > slack {
-			w.wrong("L5", "%s dispatches %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
+		if t.searchedFor(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.before[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.faultsEnded && w.Now-max(first, w.healed) > slack {
+			w.wrong("L5", "%s dispatches %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.Name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}
 	}

@@ -1,8 +1,7 @@
 // Package sim plays whole grids under a seed: the real scheduler, supervisor, agent hosts and rules, on a real store,
 // with everything that can go wrong between them, on one thread and in virtual time. The same seed is the same schedule,
-// event by event.
+// event by event. Package virtual is its clock and its thread.
 //
-//	loop.go    time, events, and coroutines in place of goroutines: env.Env
 //	world.go   one schedule
 //	node.go    a node, its connection to the store, and what was committed
 //	roles.go   which node leads each role, and which is the standby
@@ -76,8 +75,8 @@ func Play(seed uint64, c Config) (res Result, err error) {
 		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, actsBegun: map[perdure.JobID]int{}, actsAnswered: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, ledBy: map[kernel.Leadership]string{}, order: newOrder(),
 		postponed: map[kernel.StepRef]time.Duration{}, outbox: newOutbox()}
 	chance := stream(5)
-	w.chance = chance.Float64
-	w.failed = func(format string, args ...any) { w.wrong("F126", format, args...) }
+	w.Chance = chance.Float64
+	w.Failed = func(format string, args ...any) { w.wrong("F126", format, args...) }
 	w.swarm = drawSwarm(stream(6), &c)
 	w.swarm.drawReceivers(stream(11), c.Without)
 	w.swarm.drawGrid(stream(12), &c)
@@ -104,12 +103,12 @@ func Play(seed uint64, c Config) (res Result, err error) {
 			w.hits[fmt.Sprintf("store%d", f)] += hits
 		}
 	}
-	return Result{Seed: seed, Violations: w.faults, Hits: w.hits, Fingerprint: w.hash, Events: w.ran, Commits: w.commits,
-		Jobs: len(w.book.jobs), Simulated: w.now, Swarm: w.swarm.String() + w.schedulesText(), Parts: w.swarm.names()}, nil
+	return Result{Seed: seed, Violations: w.faults, Hits: w.hits, Fingerprint: w.hash, Events: w.Ran, Commits: w.commits,
+		Jobs: len(w.book.jobs), Simulated: w.Now, Swarm: w.swarm.String() + w.schedulesText(), Parts: w.swarm.names()}, nil
 }
 
 func (w *world) play(r *rand.Rand) error {
-	w.clients = w.spawn("clients")
+	w.clients = w.Spawn("clients")
 	for i := range w.swarm.nodes {
 		w.nodes = append(w.nodes, &node{w: w, id: i + 1})
 	}
@@ -133,15 +132,15 @@ func (w *world) play(r *rand.Rand) error {
 		}
 		at := time.Duration(r.Int64N(int64(chaos / 2)))
 		if kind := r.IntN(4); kind == 0 && w.mailbox != nil {
-			w.after(at, w.clients, func() { w.clients.Go(func() { w.postJob(plan) }) })
+			w.After(at, w.clients, func() { w.clients.Go(func() { w.postJob(plan) }) })
 		} else {
-			w.after(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
+			w.After(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
 		}
 		if plan.Definition.Key != "" && r.IntN(4) == 0 {
-			w.after(at+time.Second, w.clients, func() { w.clients.Go(func() { w.await(plan.Definition.Key) }) })
+			w.After(at+time.Second, w.clients, func() { w.clients.Go(func() { w.await(plan.Definition.Key) }) })
 		}
 		if plan.Definition.Key != "" && r.IntN(3) == 0 { // the same, at the same time or later
-			w.after(at+time.Duration(r.IntN(2))*time.Duration(r.Int64N(int64(5*time.Second))), w.clients, func() { w.clients.Go(func() { w.submit(plan, 2) }) })
+			w.After(at+time.Duration(r.IntN(2))*time.Duration(r.Int64N(int64(5*time.Second))), w.clients, func() { w.clients.Go(func() { w.submit(plan, 2) }) })
 		}
 	}
 	for _, l := range w.swarm.limits {
@@ -150,14 +149,14 @@ func (w *world) play(r *rand.Rand) error {
 	w.startSchedules()
 	w.clients.Go(w.createReceivers)
 	w.clients.Go(w.readStream)
-	w.settle(w.clients)
+	w.Settle(w.clients)
 	for _, m := range w.swarm.faults {
-		w.after(m.at, nil, func() { w.startFault(m) })
+		w.After(m.at, nil, func() { w.startFault(m) })
 	}
 	w.startSenders()
 	w.startViewers(rand.New(rand.NewPCG(w.seed, 9)))
 	for _, d := range w.swarm.acts {
-		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.perform(d) }) })
+		w.After(d.at, w.clients, func() { w.clients.Go(func() { w.perform(d) }) })
 	}
 	w.runUntil(chaos)
 	if len(w.faults) == 0 {
@@ -180,8 +179,8 @@ func (w *world) play(r *rand.Rand) error {
 				w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.VerbUndo}) })
 			}
 		}
-		w.settle(w.clients)
-		w.runUntil(w.now + 2*time.Second)
+		w.Settle(w.clients)
+		w.runUntil(w.Now + 2*time.Second)
 		w.runToRest()
 		w.checkLists()
 	}
@@ -196,18 +195,18 @@ func (w *world) play(r *rand.Rand) error {
 
 // runUntil lets time pass, until t or until something is wrong.
 func (w *world) runUntil(t time.Duration) {
-	for len(w.faults) == 0 && w.step(t) {
+	for len(w.faults) == 0 && w.Step(t) {
 	}
-	w.now = max(w.now, t)
+	w.Now = max(w.Now, t)
 }
 
 // runToRest waits until all jobs are settled, and no message is in transit.
 func (w *world) runToRest() {
 	const interval, calm = 2 * time.Second, 10 * time.Second
 	const lateWork = chaos + 50*time.Second // until then, earlier work may be in progress
-	began, ran, quiet := w.now, w.ran, time.Duration(0)
+	began, ran, quiet := w.Now, w.Ran, time.Duration(0)
 	for tended := 0; len(w.faults) == 0; tended++ {
-		w.runUntil(w.now + interval)
+		w.runUntil(w.Now + interval)
 		if tended > 2 {
 			w.checkPromptness()
 		}
@@ -216,11 +215,11 @@ func (w *world) runToRest() {
 		if quiet += interval; w.resumeParked()+w.waitingSubmissions()+w.openBulk()+undelivered+w.drainsOpen() > 0 {
 			quiet = 0
 		}
-		if quiet >= calm && w.now > lateWork {
+		if quiet >= calm && w.Now > lateWork {
 			return
 		}
-		if w.now-began > patience || w.ran-ran > maxEvents {
-			w.wrong("L1", "not everything has ended after %s and %d events without faults: %d notifications are pending,%s", w.now-began, w.ran-ran, undelivered, w.openText())
+		if w.Now-began > patience || w.Ran-ran > maxEvents {
+			w.wrong("L1", "not everything has ended after %s and %d events without faults: %d notifications are pending,%s", w.Now-began, w.Ran-ran, undelivered, w.openText())
 		}
 	}
 }
@@ -240,12 +239,12 @@ func (w *world) end() {
 		}
 	}
 	w.crashSilently(w.clients)
-	w.events = nil
+	w.Clear()
 }
 
 func (w *world) crashSilently(p *process) {
-	if p != nil && !p.dead {
-		p.frozen = false
-		w.crash(p)
+	if p != nil && !p.Dead {
+		p.Frozen = false
+		w.Crash(p)
 	}
 }

@@ -22,11 +22,11 @@ type share struct {
 func (n *node) leading(serve election.Service) election.Service {
 	return func(ctx context.Context) {
 		m, _ := kernel.LeadershipOf(ctx)
-		n.w.logLine("%s leads role %s, epoch %d", n.proc.name, m.Role, m.Epoch)
+		n.w.logLine("%s leads role %s, epoch %d", n.proc.Name, m.Role, m.Epoch)
 		n.leads[m.Role] = m
 		serve(ctx)
 		delete(n.leads, m.Role)
-		n.w.logLine("%s leads role %s no more", n.proc.name, m.Role)
+		n.w.logLine("%s leads role %s no more", n.proc.Name, m.Role)
 	}
 }
 
@@ -51,7 +51,7 @@ func (s scanStore) Poll(ctx context.Context, agents []string) (kernel.PollAnswer
 		s.n.w.hit("F074")
 		return poll, err
 	}
-	s.n.scanAnsweredAt = s.n.w.now
+	s.n.scanAnsweredAt = s.n.w.Now
 	return poll, nil
 }
 
@@ -90,11 +90,11 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 	switch {
 	case !led:
 	case errors.Is(err, kernel.ErrDeposed):
-		w.logLine("%s is refused: epoch %d is over", n.proc.name, m.Epoch)
+		w.logLine("%s is refused: epoch %d is over", n.proc.Name, m.Epoch)
 		w.hit("F075")
 		n.sweeping = false
 	case err == nil && n.admitted[m] == before:
-		w.wrong("F075", "%s has swept under epoch %d, and the role's row did not say that it leads", n.proc.name, m.Epoch)
+		w.wrong("F075", "%s has swept under epoch %d, and the role's row did not say that it leads", n.proc.Name, m.Epoch)
 	}
 	return did, err
 }
@@ -110,37 +110,37 @@ func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	if now.LeaderHost != w.hostOf(now.Leader) || now.StandbyHost != w.hostOf(now.Standby) {
 		w.wrong("I15", "role %s: %q leads on host %q, and %q stands by on host %q", now.Name, now.Leader, now.LeaderHost, now.Standby, now.StandbyHost)
 	}
-	displaced := now.Standby == n.proc.name && before.StandbyHost == before.LeaderHost && now.StandbyHost != now.LeaderHost
-	fresh := w.swarm.alone && now.Leader == n.proc.name // all others are known to be dead
+	displaced := now.Standby == n.proc.Name && before.StandbyHost == before.LeaderHost && now.StandbyHost != now.LeaderHost
+	fresh := w.swarm.alone && now.Leader == n.proc.Name // all others are known to be dead
 	if now.Leader != before.Leader || now.Epoch != before.Epoch {
 		w.ledBy[kernel.Leadership{Role: now.Name, Epoch: now.Epoch}] = now.Leader
 	}
-	if begins := now.Leader != before.Leader; begins && before.Leader == n.proc.name && now.Leader == before.Standby && now.Standby == n.proc.name {
+	if begins := now.Leader != before.Leader; begins && before.Leader == n.proc.Name && now.Leader == before.Standby && now.Standby == n.proc.Name {
 		w.hit("F183")
 	}
 	switch begins := now.Leader != "" && (now.Leader != before.Leader || now.Epoch != before.Epoch); {
 	case now.Epoch < before.Epoch, begins && now.Epoch <= before.Epoch:
 		w.wrong("F071", "role %s: epoch %d of %q comes after epoch %d of %q", now.Name, now.Epoch, now.Leader, before.Epoch, before.Leader)
-	case (begins || now.Leader == "") && before.Led(at) && before.Leader != n.proc.name && !fresh:
-		w.wrong("F071", "role %s: %q takes the place of %q, which leads until %s", now.Name, n.proc.name, before.Leader, before.LeaderUntil)
+	case (begins || now.Leader == "") && before.Led(at) && before.Leader != n.proc.Name && !fresh:
+		w.wrong("F071", "role %s: %q takes the place of %q, which leads until %s", now.Name, n.proc.Name, before.Leader, before.LeaderUntil)
 	case begins && before.StoodBy(at) && now.Leader != before.Standby && !fresh:
 		w.wrong("F076", "role %s: %q leads, and %q stood by until %s", now.Name, now.Leader, before.Standby, before.StandbyUntil)
-	case !begins && now.Standby != before.Standby && before.StoodBy(at) && before.Standby != n.proc.name && !displaced:
-		w.wrong("F071", "role %s: %q takes the place of %q, who stands by until %s", now.Name, n.proc.name, before.Standby, before.StandbyUntil)
+	case !begins && now.Standby != before.Standby && before.StoodBy(at) && before.Standby != n.proc.Name && !displaced:
+		w.wrong("F071", "role %s: %q takes the place of %q, who stands by until %s", now.Name, n.proc.Name, before.Standby, before.StandbyUntil)
 	}
 }
 
 // swept checks that for each epoch only one node's due scans are admitted.
 func (w *world) swept(n *node, s *share) {
-	if s.role.Leader != n.proc.name || !s.role.Led(s.at) {
+	if s.role.Leader != n.proc.Name || !s.role.Led(s.at) {
 		return // it must be refused
 	}
 	n.admitted[kernel.Leadership{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
 	reign := kernel.Leadership{Role: s.role.Name, Epoch: s.role.Epoch}
-	if other, known := w.admittedLeaders[reign]; known && other != n.proc.name {
-		w.wrong("F071", "role %s: in epoch %d both %s and %s were admitted", s.role.Name, s.role.Epoch, other, n.proc.name)
+	if other, known := w.admittedLeaders[reign]; known && other != n.proc.Name {
+		w.wrong("F071", "role %s: in epoch %d both %s and %s were admitted", s.role.Name, s.role.Epoch, other, n.proc.Name)
 	}
-	w.admittedLeaders[reign] = n.proc.name
+	w.admittedLeaders[reign] = n.proc.Name
 }
 
 // checkRolesAreHeld checks that, without faults, each role soon has a living leader that knows its role, and a living
@@ -154,9 +154,9 @@ func (w *world) checkRolesAreHeld() {
 		return
 	}
 	if w.vacant == 0 {
-		w.vacant = w.now
+		w.vacant = w.Now
 	}
-	if since := w.now - w.vacant; since > 2*w.swarm.ttl+slack {
+	if since := w.Now - w.vacant; since > 2*w.swarm.ttl+slack {
 		w.wrong("F076", "%s, for %s without faults; places are kept for %s", fault, since, w.swarm.ttl)
 	}
 }
@@ -170,8 +170,8 @@ func (w *world) vacancy() string {
 	roles, err := w.inner.Roles(context.Background())
 	w.must(err)
 	for _, n := range w.nodes {
-		if name := kernel.Spread(roles, n.proc.name, w.storeNow()); name != "" {
-			return n.proc.name + " leads several roles, and the standby of role " + name + " leads none"
+		if name := kernel.Spread(roles, n.proc.Name, w.storeNow()); name != "" {
+			return n.proc.Name + " leads several roles, and the standby of role " + name + " leads none"
 		}
 	}
 	return ""
@@ -185,7 +185,7 @@ func (w *world) vacancyOf(role string) string {
 	case !r.Led(now) || leader == nil:
 		return "no node leads role " + role
 	case leader.leads[role].Epoch != r.Epoch:
-		return leader.proc.name + " leads role " + role + ", and does not know"
+		return leader.proc.Name + " leads role " + role + ", and does not know"
 	case w.alive() > 1 && (!r.StoodBy(now) || standby == nil):
 		return "no node stands by for role " + role
 	case w.liveHosts() > 1 && w.hostOf(r.Leader) == w.hostOf(r.Standby):
@@ -207,7 +207,7 @@ func (w *world) roleNamed(name string) kernel.Role {
 func (w *world) liveHosts() int {
 	hosts := map[string]bool{}
 	for _, n := range w.nodes {
-		if w.nodeNamed(n.proc.name) != nil {
+		if w.nodeNamed(n.proc.Name) != nil {
 			hosts[w.nodeHost(n.id)] = true
 		}
 	}
@@ -216,7 +216,7 @@ func (w *world) liveHosts() int {
 
 func (w *world) alive() (n int) {
 	for _, one := range w.nodes {
-		if w.nodeNamed(one.proc.name) != nil {
+		if w.nodeNamed(one.proc.Name) != nil {
 			n++
 		}
 	}
@@ -225,7 +225,7 @@ func (w *world) alive() (n int) {
 
 // nodeNamed returns the living node with a name.
 func (w *world) nodeNamed(name string) *node {
-	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.proc.name == name && !n.proc.dead && !n.stopping })
+	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.proc.Name == name && !n.proc.Dead && !n.stopping })
 	if i < 0 {
 		return nil
 	}
@@ -251,7 +251,7 @@ func (w *world) endLeader(killed bool) {
 	case killed && several:
 		w.hit("F163")
 		for _, n := range w.nodes {
-			if w.nodeHost(n.id) == before.LeaderHost && w.nodeNamed(n.proc.name) != nil {
+			if w.nodeHost(n.id) == before.LeaderHost && w.nodeNamed(n.proc.Name) != nil {
 				n.crash()
 			}
 		}
@@ -259,13 +259,13 @@ func (w *world) endLeader(killed bool) {
 		leader.crash()
 	default:
 		leader.stop()
-		w.runUntil(w.now + time.Second)
+		w.runUntil(w.Now + time.Second)
 		if now := w.roleNamed(before.Name); w.leaderAfter(&before) != before.Standby {
-			w.wrong("F076", "%s has left, and %+v comes after %+v", leader.proc.name, now, before)
+			w.wrong("F076", "%s has left, and %+v comes after %+v", leader.proc.Name, now, before)
 		}
 	}
-	for end := w.now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.now < end; w.checkRolesAreHeld() {
-		w.runUntil(w.now + 500*time.Millisecond)
+	for end := w.Now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.Now < end; w.checkRolesAreHeld() {
+		w.runUntil(w.Now + 500*time.Millisecond)
 	}
 	if now := w.roleNamed(before.Name); len(w.faults) == 0 && (several || !killed) && w.leaderAfter(&before) != before.Standby {
 		w.wrong("F076", "host %s has died, and %+v comes after %+v", before.LeaderHost, now, before)

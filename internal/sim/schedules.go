@@ -101,9 +101,9 @@ func (w *world) schedulesText() (text string) {
 func (w *world) startSchedules() {
 	for i := range w.schedules {
 		p := &w.schedules[i]
-		w.after(p.at, w.clients, func() { w.clients.Go(func() { w.putSchedule(p, &p.set) }) })
+		w.After(p.at, w.clients, func() { w.clients.Go(func() { w.putSchedule(p, &p.set) }) })
 		for _, a := range p.acts {
-			w.after(max(a.at, p.at+time.Second), w.clients, func() { w.clients.Go(func() { w.actOnSchedule(p, a) }) })
+			w.After(max(a.at, p.at+time.Second), w.clients, func() { w.clients.Go(func() { w.actOnSchedule(p, a) }) })
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (w *world) resumeSchedules() (any bool) {
 		any = true
 		w.clients.Go(func() { w.actOnSchedule(p, scheduleAct{kind: "catch up"}) })
 	}
-	w.settle(w.clients)
+	w.Settle(w.clients)
 	return any
 }
 
@@ -209,7 +209,7 @@ func (t *watchedTx) PutFirings(lines []kernel.Firing) error {
 func (w *world) schedulesCommitted(n *node, t *watchedTx) {
 	for _, name := range slices.Sorted(maps.Keys(t.scheduled.rows)) {
 		now, before := t.scheduled.rows[name], t.scheduled.before[name]
-		w.logLine("%s writes schedule %s: next %s, due %s, paused %v, fired %d", n.proc.name, name, now.Next.Format(time.TimeOnly), now.DueAt.Format("15:04:05.000"), now.Paused, now.Fired)
+		w.logLine("%s writes schedule %s: next %s, due %s, paused %v, fired %d", n.proc.Name, name, now.Next.Format(time.TimeOnly), now.DueAt.Format("15:04:05.000"), now.Paused, now.Fired)
 		w.mix(uint64(now.Next.Unix()), uint64(now.Fired), uint64(now.SkippedCatchUp+now.SkippedOverlap))
 		if before == nil || before.Next.IsZero() {
 			continue

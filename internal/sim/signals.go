@@ -103,7 +103,7 @@ func (w *world) startSenders() {
 		again := r.IntN(3)
 		for n := range 1 + again { // the same event, at the same time or later
 			later := at + time.Duration(n%2)*time.Duration(r.Int64N(int64(5*time.Second)))
-			w.after(later, w.clients, func() {
+			w.After(later, w.clients, func() {
 				s := s
 				if jobs := w.known(); ofJob && len(jobs) > 0 {
 					s.Job = jobs[pick%uint64(len(jobs))].ID.String()

@@ -83,7 +83,7 @@ func (w *world) hit(rows ...string) {
 // logLine writes a line of the transcript, and mixes it into the schedule's hash.
 func (w *world) logLine(format string, args ...any) {
 	if w.lines != nil {
-		w.lines(fmt.Sprintf("%9.3fs  %s", w.now.Seconds(), fmt.Sprintf(format, args...)))
+		w.lines(fmt.Sprintf("%9.3fs  %s", w.Now.Seconds(), fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -112,19 +112,19 @@ func (w *world) anyNode() *node { return w.nodes[w.net.IntN(len(w.nodes))] }
 // latest time that it returned, at the pace of a monotonic clock, as Perdure's stores do. jumpClockBack tests that
 // separately.
 func (w *world) wallClock() time.Time {
-	w.now += time.Microsecond
-	t := startTime.Add(w.now + w.clockOffset)
+	w.Now += time.Microsecond
+	t := startTime.Add(w.Now + w.clockOffset)
 	if !w.lastStoreTime.IsZero() && !t.After(w.lastStoreTime) {
-		t = w.lastStoreTime.Add(w.now - w.lastStoreTimeAt)
+		t = w.lastStoreTime.Add(w.Now - w.lastStoreTimeAt)
 	}
-	w.lastStoreTime, w.lastStoreTimeAt = t, w.now
+	w.lastStoreTime, w.lastStoreTimeAt = t, w.Now
 	return t
 }
 
 // newID returns increasing ids.
 func (w *world) newID() (id perdure.JobID) {
 	w.ids++
-	binary.BigEndian.PutUint64(id[:8], uint64(startTime.Add(w.now).UnixMicro()))
+	binary.BigEndian.PutUint64(id[:8], uint64(startTime.Add(w.Now).UnixMicro()))
 	binary.BigEndian.PutUint64(id[8:], w.ids)
 	return id
 }

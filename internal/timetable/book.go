@@ -2,6 +2,7 @@ package timetable
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -17,9 +18,17 @@ import (
 
 // Book reads the settings of schedules, and makes their jobs. It keeps what it has read.
 type Book struct {
-	compile func(body []byte) (*kernel.Plan, error)
+	compile Compile
+	stored  StoredDefinition
 	rules   *lru.Cache[string, *ruled]
+	texts   *lru.Cache[kernel.DefinitionRef, []byte] // of versions of stored definitions, which never change
 }
+
+// Compile compiles a definition in JSON. If values is not nil, it is a stored one, and values are those of the job.
+type Compile func(body, values []byte) (*kernel.Plan, error)
+
+// StoredDefinition reads a version of a stored definition; 0: the current one. It returns nil if there is none.
+type StoredDefinition func(ctx context.Context, name string, version int) (*kernel.StoredDefinition, *kernel.DefinitionHead, error)
 
 // ruled are the settings of one version of a schedule.
 type ruled struct {
@@ -31,9 +40,51 @@ type ruled struct {
 // bookBytes bounds the memory of a book: about that of the schedules that fire often.
 const bookBytes = 16 << 20
 
-// NewBook returns a book. compile compiles a definition in JSON.
-func NewBook(compile func(body []byte) (*kernel.Plan, error)) *Book {
-	return &Book{compile: compile, rules: lru.New[string](bookBytes, func(r *ruled) int { return 3*len(r.text) + 1024 })}
+// NewBook returns a book.
+func NewBook(compile Compile, stored StoredDefinition) *Book {
+	return &Book{compile: compile, stored: stored, rules: lru.New[string](bookBytes, func(r *ruled) int { return 3*len(r.text) + 1024 }),
+		texts: lru.New[kernel.DefinitionRef](bookBytes, func(text []byte) int { return len(text) + 256 })}
+}
+
+// Load implements kernel.ScheduleBook.
+func (b *Book) Load(ctx context.Context, s *kernel.Schedule) error {
+	r, err := b.of(s)
+	if err != nil {
+		return nil // Plan returns the error
+	}
+	_, err = b.load(ctx, &r.settings.Job)
+	return err
+}
+
+// load reads the stored definition that a job names. It returns its version; 0 if the job names none, or there is none.
+func (b *Book) load(ctx context.Context, job *operate.ScheduleJob) (version int, err error) {
+	ref, named := kernel.StoredName(job)
+	if !named {
+		return 0, nil
+	}
+	if _, known := b.texts.Get(ref); known && ref.Version > 0 {
+		return ref.Version, nil
+	}
+	d, _, err := b.stored(ctx, ref.Name, ref.Version)
+	if err != nil || d == nil {
+		return 0, err
+	}
+	b.texts.Put(kernel.DefinitionRef{Name: d.Name, Version: d.Version}, d.Text)
+	return d.Version, nil
+}
+
+// Loaded implements kernel.ScheduleBook.
+func (b *Book) Loaded(s *kernel.Schedule, version int) bool {
+	r, err := b.of(s)
+	if err != nil {
+		return true
+	}
+	ref, named := kernel.StoredName(&r.settings.Job)
+	if !named || version == 0 {
+		return true
+	}
+	_, known := b.texts.Get(kernel.DefinitionRef{Name: ref.Name, Version: version})
+	return known
 }
 
 // RuleOf returns the rule of times of settings that were checked.
@@ -78,13 +129,13 @@ func (b *Book) of(s *kernel.Schedule) (*ruled, error) {
 }
 
 // Plan implements kernel.ScheduleBook.
-func (b *Book) Plan(s *kernel.Schedule, k kernel.FiringKey) (*kernel.Plan, error) {
+func (b *Book) Plan(s *kernel.Schedule, k kernel.FiringKey, version int) (*kernel.Plan, error) {
 	r, err := b.of(s)
 	if err != nil {
 		return nil, err
 	}
 	previous, _ := r.rule.Previous(k.Nominal)
-	plan, err := b.plan(&r.settings.Job, k.Schedule, k.Nominal, previous)
+	plan, err := b.plan(&r.settings.Job, k.Schedule, k.Nominal, previous, version)
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +143,16 @@ func (b *Book) Plan(s *kernel.Schedule, k kernel.FiringKey) (*kernel.Plan, error
 }
 
 // Check returns the plan of a job at a time, to refuse settings whose job could not be submitted.
-func (b *Book) Check(job *operate.ScheduleJob, name string, at time.Time) (*kernel.Plan, error) {
-	plan, err := b.plan(job, name, at, at.Add(-time.Hour))
+func (b *Book) Check(ctx context.Context, job *operate.ScheduleJob, name string, at time.Time) (*kernel.Plan, error) {
+	version, err := b.load(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := b.plan(job, name, at, at.Add(-time.Hour), version)
 	if err != nil {
 		return nil, below("/job", err)
 	}
-	if plan.Definition.Key != "" {
+	if _, named := kernel.StoredName(job); plan.Definition.Key != "" && !named { // that of a stored definition is for other submissions
 		return nil, refuseJob("/job/definition/key", "a schedule makes the keys of its jobs: @schedule:NAME:TIME", "leave it out")
 	}
 	if plan.Definition.Unique != nil {
@@ -115,7 +170,10 @@ func WithKey(plan *kernel.Plan, key string) *kernel.Plan {
 }
 
 // plan compiles a job. Its body is the definition, with the fields that the schedule sets in place of its own.
-func (b *Book) plan(job *operate.ScheduleJob, name string, at, previous time.Time) (*kernel.Plan, error) {
+func (b *Book) plan(job *operate.ScheduleJob, name string, at, previous time.Time, version int) (*kernel.Plan, error) {
+	if ref, named := kernel.StoredName(job); named {
+		return b.storedPlan(job, ref, name, at, previous, version)
+	}
 	body, err := merged(job)
 	if err != nil {
 		return nil, err
@@ -123,7 +181,34 @@ func (b *Book) plan(job *operate.ScheduleJob, name string, at, previous time.Tim
 	if body, err = kernel.FillSchedule(body, name, at, previous); err != nil {
 		return nil, err
 	}
-	return b.compile(body)
+	return b.compile(body, nil)
+}
+
+// storedPlan compiles a job of a stored definition: the input, priority and labels of the schedule are values of the job,
+// as in a submission that names the definition.
+func (b *Book) storedPlan(job *operate.ScheduleJob, ref kernel.DefinitionRef, name string, at, previous time.Time, version int) (*kernel.Plan, error) {
+	made := kernel.DefinitionRef{Name: ref.Name, Version: version}
+	text, known := b.texts.Get(made)
+	if version == 0 || !known {
+		return nil, kernel.ErrNoDefinition(ref)
+	}
+	values := *job
+	values.Definition = []byte("{}")
+	own, err := merged(&values)
+	if err != nil {
+		return nil, err
+	}
+	var filled [2][]byte
+	for i, part := range [][]byte{text, own} {
+		if filled[i], err = kernel.FillSchedule(part, name, at, previous); err != nil {
+			return nil, err
+		}
+	}
+	plan, err := b.compile(filled[0], filled[1])
+	if err == nil {
+		plan.MadeFrom = made.String()
+	}
+	return plan, err
 }
 
 // merged returns the definition with the input, priority and labels of the job in place of its own.

@@ -242,6 +242,10 @@ function BulkPage({ id }: { id: string }) {
               `${n(bulk.jobs ?? 0)} that were listed`
             )}
           </dd>
+          {bulk.perSecond && [
+            <dt key="p">per second</dt>,
+            <dd key="pn">at most {n(bulk.perSecond)}</dd>,
+          ]}
           <dt>by</dt>
           <dd>
             <bdi>{bulk.author}</bdi>, <Ago at={bulk.startedAt} />

@@ -102,7 +102,7 @@ const BulkID = "bulk_0190a6b7c8d97e0f8123456789abcdef"
 func Bulk() *operate.BulkView {
 	unsure, done := perdure.Unsure, perdure.Done
 	return &operate.BulkView{ID: BulkID, Key: "<k>", Act: perdure.VerbSettle, Step: "charge", As: &done, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`),
-		Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true,
+		Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, PerSecond: 250,
 		Filter: &operate.BulkFilter{Phase: []perdure.Phase{perdure.Parked}, Type: "order", Current: &unsure, Desired: &done, Key: "k", Label: map[string]string{"a": "b=&c"},
 			Since: At, Until: At, Agent: "payments", Step: "charge", Reason: perdure.WhyParked, Error: "card&declined", Alert: perdure.AlertParked, Q: "order-"},
 		Jobs: 3, Author: "Zoë", Reason: "seen <it>", State: operate.BulkStopped, StoppedBy: "anna", Expected: perdure.Count{N: 10, Capped: true},

@@ -207,6 +207,7 @@ export interface Bulk {
   key?: string;
   newKey?: boolean;
   output?: unknown;
+  perSecond?: number;
   rate?: number;
   step?: string;
   stoppedBy?: string;
@@ -231,6 +232,8 @@ export interface BulkBody {
   newKey?: boolean;
   /** settle as done: stored as the output of the step */
   output?: unknown;
+  /** At most so many jobs are met within any second */
+  perSecond?: number;
   /** The step of each job: for settle, skip and edit, and for the resume of one step */
   step?: string;
 }
@@ -1208,7 +1211,7 @@ export interface ScheduleJob {
 }
 
 export interface ScheduleJobBody {
-  /** The definition, as in a submission: an object, or the text of a job file. It has no key */
+  /** The definition, as in a submission: an object, or the text of a job file, without a key; or the name of a stored one: order, or order@7 */
   definition: Record<string, unknown> | string;
   /** In place of the definition's */
   input?: unknown;
