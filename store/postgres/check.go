@@ -200,6 +200,8 @@ func scanEntry(t check.Table) func(*pgwire.Reader) check.Entry {
 		case check.Lane:
 			e.Lane = kernel.Lane{LaneRef: kernel.LaneRef{Agent: r.Text(), Lane: kernel.LaneID(r.Int64())}, Class: kernel.LaneID(r.Int64()),
 				Type: r.Text(), Needs: kernel.Needs(r.Text()), First: kernel.Candidate{Order: r.Int64(), StepRef: scanRef(r)}}
+			of := kernel.LaneWith(e.Lane.Agent, e.Lane.Type, e.Lane.Needs)
+			e.Lane.Kind, e.Lane.Share = of.Kind, of.Share
 		case check.InFlight:
 			e.Run = kernel.InFlightKey{InFlight: true, Agent: r.Text(), Holder: r.Text(), Request: r.Text(), Until: r.Time()}
 		case check.Permit:
