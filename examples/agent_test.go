@@ -140,3 +140,25 @@ func TestPythonAgent(t *testing.T) {
 		t.Errorf("after the undo the job is %s, %s", job.Current, job.Phase)
 	}
 }
+
+// The agent in Python passes all points of `perdure agents test`.
+func TestPythonAgentConforms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs processes for half a minute")
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3")
+	}
+	perdure := build(t, "github.com/perdure/perdure/cmd/perdure")
+	cmd := exec.Command(perdure, "agents", "test", "python", "--listen", "127.0.0.1:0", "--input", `{"name": "world"}`, "--", python, "agent.py")
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	points, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, points, log.String())
+	}
+	if n := strings.Count(string(points), "passed "); n != 6 {
+		t.Errorf("%d of 6 points passed:\n%s", n, points)
+	}
+}

@@ -5,6 +5,7 @@ import { titles, type Verb } from "../act.tsx";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { atLeast, countWords } from "../bulk.tsx";
 import { authorHeaders } from "../form.tsx";
+import { ListBox } from "../listbox.tsx";
 import { useLoad } from "../load.ts";
 import { place } from "../place.ts";
 import { link, queryText, type Query } from "../router.ts";
@@ -40,68 +41,54 @@ function BulkList() {
       <div class="title">
         <h1>Bulk acts</h1>
       </div>
-      {list.problem && <ProblemNote problem={list.problem} again={list.again} />}
-      {!list.data ? (
-        !list.problem && (
-          <div class="box">
-            <Waiting />
-          </div>
-        )
-      ) : list.data.items.length === 0 ? (
-        <div class="box empty">
-          <h2>There are no bulk acts</h2>
-          <p class="muted">Select jobs in the list, or use filter flags of a command, to act on many jobs at once:</p>
-          <pre>perdure resume --type order --error card_declined --reason 'the bank is back' --server {serverAddress}</pre>
-          <a class="button" href={link.jobs()}>
-            Jobs
-          </a>
-        </div>
-      ) : (
-        <div class="box data">
-          <table>
-            <thead>
-              <tr>
-                <th class="w-state">State</th>
-                <th>Act</th>
-                <th class="w-name c3">By</th>
-                <th class="w-why c2">Reason</th>
-                <th class="w-num num">Jobs</th>
-                <th class="w-num num c2">Refused</th>
-                <th class="w-time">Started</th>
-              </tr>
-            </thead>
-            <tbody>
-              {list.data.items.map((bulk) => (
-                <tr key={bulk.id}>
-                  <td>
-                    <State mark={bulkMark(bulk)} />
-                  </td>
-                  <td>
-                    <a data-row href={link.bulk(bulk.id)} title={bulk.id}>
-                      <bdi>{actName(bulk)}</bdi>
-                    </a>
-                  </td>
-                  <td class="c3">
-                    <bdi>{bulk.author}</bdi>
-                  </td>
-                  <td class="c2" title={bulk.reason}>
-                    <bdi>{bulk.reason}</bdi>
-                  </td>
-                  <td class="num">{bulk.matched.toLocaleString("en")}</td>
-                  <td class="num c2">{bulk.refused.toLocaleString("en")}</td>
-                  <td>
-                    <Ago at={bulk.startedAt} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          <div class="below">
-            <AsOf at={list.at} />
-            <span class="muted small">A bulk act is kept for 90 days after its end.</span>
-          </div>
-        </div>
-      )}
+      <ListBox
+        list={list}
+        none={
+          <>
+            <h2>There are no bulk acts</h2>
+            <p class="muted">Select jobs in the list, or use filter flags of a command, to act on many jobs at once:</p>
+            <pre>perdure resume --type order --error card_declined --reason 'the bank is back' --server {serverAddress}</pre>
+            <a class="button" href={link.jobs()}>
+              Jobs
+            </a>
+          </>
+        }
+        head={
+          <>
+            <th class="w-state">State</th>
+            <th>Act</th>
+            <th class="w-name c3">By</th>
+            <th class="w-why c2">Reason</th>
+            <th class="w-num num">Jobs</th>
+            <th class="w-num num c2">Refused</th>
+            <th class="w-time">Started</th>
+          </>
+        }
+        row={(bulk) => (
+          <tr key={bulk.id}>
+            <td>
+              <State mark={bulkMark(bulk)} />
+            </td>
+            <td>
+              <a data-row href={link.bulk(bulk.id)} title={bulk.id}>
+                <bdi>{actName(bulk)}</bdi>
+              </a>
+            </td>
+            <td class="c3">
+              <bdi>{bulk.author}</bdi>
+            </td>
+            <td class="c2" title={bulk.reason}>
+              <bdi>{bulk.reason}</bdi>
+            </td>
+            <td class="num">{bulk.matched.toLocaleString("en")}</td>
+            <td class="num c2">{bulk.refused.toLocaleString("en")}</td>
+            <td>
+              <Ago at={bulk.startedAt} />
+            </td>
+          </tr>
+        )}
+        note={() => "A bulk act is kept for 90 days after its end."}
+      />
     </>
   );
 }

@@ -7,6 +7,7 @@ import { call, callUrl, serverAddress } from "../api.ts";
 import { differences } from "../differences.ts";
 import { authorHeaders, CommandLine, FormDialog, useSend } from "../form.tsx";
 import { showJson, type Json } from "../json.ts";
+import { ListBox } from "../listbox.tsx";
 import { useLoad } from "../load.ts";
 import { goOnFromHere, place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
@@ -35,55 +36,43 @@ function DefinitionList() {
       <div class="title">
         <h1>Definitions</h1>
       </div>
-      {list.problem && <ProblemNote problem={list.problem} again={list.again} />}
-      {!list.data ? (
-        !list.problem && (
-          <div class="box">
-            <Waiting />
-          </div>
-        )
-      ) : list.data.items.length === 0 ? (
-        <div class="box empty">
-          <h2>There are no stored definitions</h2>
-          <p class="muted">A definition that is stored has a name and versions. Jobs are submitted by its name.</p>
-          <pre>perdure definitions apply order.yaml --server {serverAddress}</pre>
-        </div>
-      ) : (
-        <div class="box data">
-          <table>
-            <thead>
-              <tr>
-                <th>Definition</th>
-                <th class="w-num num">Current</th>
-                <th class="w-num num">Latest</th>
-                <th class="w-time">Changed</th>
-              </tr>
-            </thead>
-            <tbody>
-              {list.data.items.map((d) => (
-                <tr key={d.name}>
-                  <td>
-                    <a data-row href={link.definitions(d.name)} title={d.name}>
-                      <bdi>{d.name}</bdi>
-                    </a>
-                  </td>
-                  <td class="num">{d.current.toLocaleString("en")}</td>
-                  <td class="num">{d.latest.toLocaleString("en")}</td>
-                  <td>
-                    <Ago at={d.updatedAt} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          <div class="below">
-            <AsOf at={list.at} />
-            <span class="muted small">
-              {list.data.nextCursor ? `The first ${pageSize} definitions.` : `${plural(list.data.items.length, "definition")}.`} As a command: <code>perdure definitions</code>
-            </span>
-          </div>
-        </div>
-      )}
+      <ListBox
+        list={list}
+        none={
+          <>
+            <h2>There are no stored definitions</h2>
+            <p class="muted">A definition that is stored has a name and versions. Jobs are submitted by its name.</p>
+            <pre>perdure definitions apply order.yaml --server {serverAddress}</pre>
+          </>
+        }
+        head={
+          <>
+            <th>Definition</th>
+            <th class="w-num num">Current</th>
+            <th class="w-num num">Latest</th>
+            <th class="w-time">Changed</th>
+          </>
+        }
+        row={(d) => (
+          <tr key={d.name}>
+            <td>
+              <a data-row href={link.definitions(d.name)} title={d.name}>
+                <bdi>{d.name}</bdi>
+              </a>
+            </td>
+            <td class="num">{d.current.toLocaleString("en")}</td>
+            <td class="num">{d.latest.toLocaleString("en")}</td>
+            <td>
+              <Ago at={d.updatedAt} />
+            </td>
+          </tr>
+        )}
+        note={({ items, nextCursor }) => (
+          <>
+            {nextCursor ? `The first ${pageSize} definitions.` : `${plural(items.length, "definition")}.`} As a command: <code>perdure definitions</code>
+          </>
+        )}
+      />
     </>
   );
 }

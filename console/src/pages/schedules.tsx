@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { needs } from "../access.ts";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { authorHeaders } from "../form.tsx";
+import { ListBox } from "../listbox.tsx";
 import { useLoad } from "../load.ts";
 import { place } from "../place.ts";
 import { link, queryText } from "../router.ts";
@@ -50,71 +51,59 @@ function ScheduleList() {
       <div class="title">
         <h1>Schedules</h1>
       </div>
-      {list.problem && <ProblemNote problem={list.problem} again={list.again} />}
-      {!list.data ? (
-        !list.problem && (
-          <div class="box">
-            <Waiting />
-          </div>
-        )
-      ) : list.data.items.length === 0 ? (
-        <div class="box empty">
-          <h2>There are no schedules</h2>
-          <p class="muted">A schedule starts a job at given times, once for each time.</p>
-          <pre>perdure schedules apply nightly.yaml --server {serverAddress}</pre>
-        </div>
-      ) : (
-        <div class="box data">
-          <table>
-            <thead>
-              <tr>
-                <th>Schedule</th>
-                <th class="w-state">State</th>
-                <th class="w-name c2">Times</th>
-                <th class="w-time">Next</th>
-                <th class="w-time c2">Last</th>
-                <th class="w-num num c3">Running</th>
-                <th class="w-num num c3">Skipped</th>
-              </tr>
-            </thead>
-            <tbody>
-              {list.data.items.map((schedule) => (
-                <tr key={schedule.name}>
-                  <td>
-                    <a data-row href={link.schedules(schedule.name)} title={schedule.name}>
-                      <bdi>{schedule.name}</bdi>
-                    </a>
-                  </td>
-                  <td>
-                    <State mark={stateMarks[schedule.state] ?? unknownMark(schedule.state)} />
-                  </td>
-                  <td class="c2" title={ruleText(schedule)}>
-                    <bdi>{ruleText(schedule)}</bdi>
-                  </td>
-                  <td>{schedule.state === "active" ? <Ago at={schedule.next[0]} /> : <span class="muted">–</span>}</td>
-                  <td class="c2">
-                    {schedule.last ? (
-                      <a href={link.job(schedule.last.job)}>
-                        <Ago at={schedule.last.time} />
-                      </a>
-                    ) : (
-                      <span class="muted">–</span>
-                    )}
-                  </td>
-                  <td class="num c3">{schedule.running.length.toLocaleString("en")}</td>
-                  <td class="num c3">{(schedule.skipped.overlap + schedule.skipped.catchUp).toLocaleString("en")}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          <div class="below">
-            <AsOf at={list.at} />
-            <span class="muted small">
-              {list.data.nextCursor ? `The first ${pageSize} schedules.` : `${plural(list.data.items.length, "schedule")}.`} As a command: <code>perdure schedules</code>
-            </span>
-          </div>
-        </div>
-      )}
+      <ListBox
+        list={list}
+        none={
+          <>
+            <h2>There are no schedules</h2>
+            <p class="muted">A schedule starts a job at given times, once for each time.</p>
+            <pre>perdure schedules apply nightly.yaml --server {serverAddress}</pre>
+          </>
+        }
+        head={
+          <>
+            <th>Schedule</th>
+            <th class="w-state">State</th>
+            <th class="w-name c2">Times</th>
+            <th class="w-time">Next</th>
+            <th class="w-time c2">Last</th>
+            <th class="w-num num c3">Running</th>
+            <th class="w-num num c3">Skipped</th>
+          </>
+        }
+        row={(schedule) => (
+          <tr key={schedule.name}>
+            <td>
+              <a data-row href={link.schedules(schedule.name)} title={schedule.name}>
+                <bdi>{schedule.name}</bdi>
+              </a>
+            </td>
+            <td>
+              <State mark={stateMarks[schedule.state] ?? unknownMark(schedule.state)} />
+            </td>
+            <td class="c2" title={ruleText(schedule)}>
+              <bdi>{ruleText(schedule)}</bdi>
+            </td>
+            <td>{schedule.state === "active" ? <Ago at={schedule.next[0]} /> : <span class="muted">–</span>}</td>
+            <td class="c2">
+              {schedule.last ? (
+                <a href={link.job(schedule.last.job)}>
+                  <Ago at={schedule.last.time} />
+                </a>
+              ) : (
+                <span class="muted">–</span>
+              )}
+            </td>
+            <td class="num c3">{schedule.running.length.toLocaleString("en")}</td>
+            <td class="num c3">{(schedule.skipped.overlap + schedule.skipped.catchUp).toLocaleString("en")}</td>
+          </tr>
+        )}
+        note={({ items, nextCursor }) => (
+          <>
+            {nextCursor ? `The first ${pageSize} schedules.` : `${plural(items.length, "schedule")}.`} As a command: <code>perdure schedules</code>
+          </>
+        )}
+      />
     </>
   );
 }

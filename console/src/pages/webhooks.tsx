@@ -5,6 +5,7 @@ import { curlToken, may, needs } from "../access.ts";
 import { callUrl, serverAddress } from "../api.ts";
 import type { Json } from "../json.ts";
 import { applyEvent, emptyList } from "../live.ts";
+import { ListBox } from "../listbox.tsx";
 import { useLoad } from "../load.ts";
 import { useOlder } from "../older.ts";
 import { go, place, setQuery } from "../place.ts";
@@ -104,49 +105,37 @@ function Receivers({ fresh }: { fresh: Fresh }) {
         <h1>Webhooks</h1>
         <div class="end">{create}</div>
       </div>
-      {list.problem && <ProblemNote problem={list.problem} again={list.again} />}
-      {!list.data ? (
-        !list.problem && (
-          <div class="box">
-            <Waiting />
-          </div>
-        )
-      ) : list.data.items.length === 0 ? (
-        <div class="box empty">
-          <h2>There are no receivers</h2>
-          <p class="muted">A receiver is told of the changes of jobs: each is posted to a URL, signed, until the receiver accepts it. A receiver without a URL is a stream that programs read.</p>
-          <pre>perdure webhooks create shop https://shop.example/hooks --on parked,done --server {serverAddress}</pre>
-        </div>
-      ) : (
-        <div class="box data">
-          <table>
-            <thead>
-              <tr>
-                <th>Receiver</th>
-                <th class="w-state w-trouble">State</th>
-                <th class="w-num num c2">Pending</th>
-                <th class="w-num num c2">Dead</th>
-                <th class="w-name c3">Reports</th>
-                <th class="w-name c4">Types</th>
-                <th class="w-state c3" title="The latest notification">
-                  Latest
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {list.data.items.map((hook) => (
-                <ReceiverRow key={hook.name} hook={hook} />
-              ))}
-            </tbody>
-          </table>
-          <div class="below">
-            <span class="muted small">
-              {plural(list.data.items.length, "receiver")}. As a command: <code>perdure webhooks</code>
-            </span>
-            <AsOf at={list.at} />
-          </div>
-        </div>
-      )}
+      <ListBox
+        list={list}
+        none={
+          <>
+            <h2>There are no receivers</h2>
+            <p class="muted">A receiver is told of the changes of jobs: each is posted to a URL, signed, until the receiver accepts it. A receiver without a URL is a stream that programs read.</p>
+            <pre>perdure webhooks create shop https://shop.example/hooks --on parked,done --server {serverAddress}</pre>
+          </>
+        }
+        head={
+          <>
+            <th>Receiver</th>
+            <th class="w-state w-trouble">State</th>
+            <th class="w-num num c2">Pending</th>
+            <th class="w-num num c2">Dead</th>
+            <th class="w-name c3">Reports</th>
+            <th class="w-name c4">Types</th>
+            <th class="w-state c3" title="The latest notification">
+              Latest
+            </th>
+          </>
+        }
+        row={(hook) => (
+          <ReceiverRow key={hook.name} hook={hook} />
+        )}
+        note={({ items }) => (
+          <>
+            {plural(items.length, "receiver")}. As a command: <code>perdure webhooks</code>
+          </>
+        )}
+      />
       <AskUrl />
       {creating.value && <Settings fresh={fresh} close={() => (creating.value = false)} done={list.again} />}
     </>
