@@ -18,11 +18,12 @@ type Reason struct {
 	Since   time.Time    `json:"since,omitzero"`
 	Code    string       `json:"code,omitempty"`
 
-	Signal    string `json:"signal,omitempty"`    // signal: the name of the signal
-	Group     string `json:"group,omitempty"`     // approval: its members approve; missing: operators
-	Message   string `json:"message,omitempty"`   // approval: the question
-	Quorum    int    `json:"quorum,omitempty"`    // approval: how many have to approve
-	Approvals []Mark `json:"approvals,omitempty"` // approval: those that have been given
+	Children  *ChildCounts `json:"children,omitempty"`  // children: how far they are
+	Signal    string       `json:"signal,omitempty"`    // signal: the name of the signal
+	Group     string       `json:"group,omitempty"`     // approval: its members approve; missing: operators
+	Message   string       `json:"message,omitempty"`   // approval: the question
+	Quorum    int          `json:"quorum,omitempty"`    // approval: how many have to approve
+	Approvals []Mark       `json:"approvals,omitempty"` // approval: those that have been given
 }
 
 // ReasonKind is the kind of a reason.
@@ -39,6 +40,7 @@ const (
 	WhyHeld       ReasonKind = "held"       // an earlier run, whose holder is gone, may still act
 	WhyApproval   ReasonKind = "approval"   // waits for an approval
 	WhySignal     ReasonKind = "signal"     // waits for a signal
+	WhyChildren   ReasonKind = "children"   // its children are not settled
 	WhyRunning    ReasonKind = "running"
 	WhyExpired    ReasonKind = "expired" // the run has expired; the supervisor will act shortly
 	WhyParked     ReasonKind = "parked"

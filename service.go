@@ -128,6 +128,7 @@ type JobQuery struct {
 	Reason ReasonKind
 	Error  string
 	Alert  AlertKind // with an open alert of this kind
+	Parent string    // JOB/STEP: only the children of this step
 	Search string    // the beginning of an id or key, or the value of a label
 
 	OldestFirst bool

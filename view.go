@@ -17,6 +17,7 @@ type JobView struct {
 	ID          JobID             `json:"id"`
 	Key         string            `json:"key,omitempty"`
 	Type        string            `json:"type"`
+	Parent      string            `json:"parent,omitempty"`   // the step whose child the job is: JOB/STEP
 	MadeFrom    string            `json:"madeFrom,omitempty"` // the stored definition that the submission named, with its version: order@7
 	Priority    int               `json:"priority"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -107,6 +108,21 @@ type StepView struct {
 	StartedAt       time.Time `json:"startedAt,omitzero"`
 	EndedAt         time.Time `json:"endedAt,omitzero"`
 	Why             *Reason   `json:"why,omitempty"`
+	// Children are the counts of a step with children, since it began.
+	Children *ChildCounts `json:"children,omitempty"`
+}
+
+// ChildCounts are how far the child jobs of a step are. Active to Unsure are their states; the sum is Submitted.
+type ChildCounts struct {
+	Total     int    `json:"total"`
+	Submitted int    `json:"submitted"`
+	Active    int    `json:"active"` // neither settled nor parked
+	Parked    int    `json:"parked"`
+	Done      int    `json:"done"`
+	Undone    int    `json:"undone"`
+	Unsure    int    `json:"unsure"`             // given up
+	Failed    int    `json:"failed"`             // of a step that is being done: undone or unsure, and not about to be done again
+	MadeFrom  string `json:"madeFrom,omitempty"` // the stored definition, with its version
 }
 
 // StepLimit is a limit that a step names, with the number of permits that each run holds. The key may be empty.
@@ -183,11 +199,12 @@ type AlertView struct {
 type AlertKind string
 
 const (
-	AlertParked      AlertKind = "parked"   // closed when the step is no longer parked
-	AlertApproval    AlertKind = "approval" // waits for an operator's approval; closed as parked is
-	AlertUndo        AlertKind = "undo"     // raised by the ladder; closed when the job is settled or parked
-	AlertRestart     AlertKind = "restart"  // as undo
-	AlertWaiting     AlertKind = "waiting"  // raised by a wait rung; this and the following are closed when the job settles
+	AlertParked      AlertKind = "parked"      // closed when the step is no longer parked
+	AlertChildTurned AlertKind = "childTurned" // a child of a settled step is not as the step is
+	AlertApproval    AlertKind = "approval"    // waits for an operator's approval; closed as parked is
+	AlertUndo        AlertKind = "undo"        // raised by the ladder; closed when the job is settled or parked
+	AlertRestart     AlertKind = "restart"     // as undo
+	AlertWaiting     AlertKind = "waiting"     // raised by a wait rung; this and the following are closed when the job settles
 	AlertNamed       AlertKind = "alert"
 	AlertOverdue     AlertKind = "overdue"
 	AlertOutput      AlertKind = "output"      // the job is done, and its output could not be computed; closed by an operator, undo or redo

@@ -166,7 +166,7 @@ func jobsQuery(q *perdure.JobQuery) url.Values {
 		query.Set("desired", q.Desired.String())
 	}
 	for name, value := range map[string]string{"type": q.Type, "key": q.Key, "agent": q.Agent, "step": q.Step, "reason": string(q.Reason),
-		"error": q.Error, "alert": string(q.Alert), "q": q.Search, "since": timeText(q.Since), "until": timeText(q.Until)} {
+		"error": q.Error, "alert": string(q.Alert), "parent": q.Parent, "q": q.Search, "since": timeText(q.Since), "until": timeText(q.Until)} {
 		set(query, name, value)
 	}
 	for k, v := range q.Labels {

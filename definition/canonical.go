@@ -42,6 +42,7 @@ func (d *decoder) normalize() {
 }
 
 func normalizeStep(s *kernel.StepDefinition, job kernel.Ladder) {
+	normalizeOwner(s)
 	if s.Action == s.Name {
 		s.Action = ""
 	}
@@ -248,8 +249,8 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 }
 
 func appendStep(b []byte, s *kernel.StepDefinition) []byte {
-	b = append(b, `{"agent":`...)
-	b = text.AppendString(b, s.Agent)
+	fields := len(b)
+	b = appendText(b, `,"agent":`, s.Agent)
 	b = appendText(b, `,"action":`, s.Action)
 	b = appendTexts(b, `,"after":`, s.After)
 	b = appendText(b, `,"when":`, s.When)
@@ -267,7 +268,8 @@ func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = appendRetry(b, s.Retry)
 	b = appendLadder(b, s.OnFailure)
 	b = appendSignsOfLife(appendPlacement(appendLimits(b, s.Limits), s), s)
-	return append(appendRaw(appendRaw(b, `,"inputSchema":`, s.InputSchema), `,"outputSchema":`, s.OutputSchema), '}')
+	b = appendRaw(appendRaw(b, `,"inputSchema":`, s.InputSchema), `,"outputSchema":`, s.OutputSchema)
+	return braced(appendOwner(b, s), fields)
 }
 
 func appendLimits(b []byte, uses []kernel.LimitUse) []byte {

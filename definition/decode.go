@@ -55,6 +55,8 @@ type stepSource struct {
 	undoAt           int32
 	node             *text.Node
 	accepts, returns kernel.ValueSchema
+
+	forEach, job *text.Node // of a step with children
 }
 
 // place is a name and its place in the text.
@@ -255,12 +257,33 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 			s.InputSchema, src.accepts = d.valueSchema(v, p)
 		case "outputSchema":
 			s.OutputSchema, src.returns = d.valueSchema(v, p)
+		case "forEach":
+			src.forEach = v
+		case "job":
+			src.job = v
+		case "as":
+			s.As = d.itemName(v, p)
+		case "maxParallel":
+			s.MaxParallel = d.count(v, p, "maxParallel", 1, kernel.MaxParallel)
+		case "tolerate":
+			s.Tolerate = d.tolerance(v, p)
+		case "parkedIs":
+			s.ParkedIs = d.word(v, p, kernel.ParkedIsFailed)
+		case "undoOrder":
+			s.UndoOrder = d.word(v, p, kernel.UndoReverse)
+		case "collect":
+			s.Collect = d.word(v, p, kernel.CollectList, kernel.CollectNone)
 		default:
 			d.unknown(stepFields, "a step", k, p)
 		}
 	}
 	d.placement(s, src)
 	d.signsOfLife(s, src)
+	if src.owns() {
+		d.owner(s, src)
+		return
+	}
+	d.ownerFieldsElsewhere(src)
 	if n.Get("agent") == nil {
 		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, exec, sleep, approval, signal, or one of your own")
 	}

@@ -20,6 +20,7 @@ type environment struct {
 	undo     bool
 	done     bool      // all steps are settled: the output of the job
 	agent    string    // which gets the value as its input; "": none does
+	loop     expr.Loop // the name of the item, if the place belongs to a child of forEach
 	ancestry *ancestry // nil: the graph has faults, and the order of steps is not checked
 }
 
@@ -32,7 +33,7 @@ func (d *decoder) expression(n *text.Node, p *text.Pointer, s expr.Span, truth b
 		}
 		return nil, nil
 	}
-	c, bad, err := d.programs.Compile(s.Expr, truth, d.budget)
+	c, bad, err := d.programs.Compile(s.Expr, truth, env.loop, d.budget)
 	if bad != nil {
 		bad.Record(&d.Faults, n, p, s.At)
 	}

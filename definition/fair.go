@@ -40,7 +40,7 @@ var fairNames = []string{"key", "labels", "type"}
 
 // Compile compiles an expression, and checks what it reads.
 func (f *fairEnvironment) Compile(n *text.Node, p *text.Pointer, s expr.Span) (*expr.Compiled, json.RawMessage) {
-	c, bad, err := f.programs.Compile(s.Expr, false, nil)
+	c, bad, err := f.programs.Compile(s.Expr, false, "", nil)
 	if err != nil {
 		bad = &expr.Fault{Message: err.Error()}
 	}

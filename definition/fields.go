@@ -55,12 +55,32 @@ var stepFields = []field{
 	{name: "requires", schema: `{"$ref":"#/$defs/requires"}`, doc: "What the step requires of the host that runs it. A run takes the amounts until it ends."},
 	{name: "prefers", schema: `{"type":"object","additionalProperties":false,"required":["labels"],"properties":{"labels":{"$ref":"#/$defs/hostLabels"}}}`, doc: "Labels of hosts that go first. They exclude none."},
 	{name: "place", schema: `{"enum":["pack","spread"],"default":"pack"}`, doc: "pack: of the hosts that fit, the one with the least left over. spread: the one with the most."},
-	{name: "forEach", planned: true}, {name: "as", planned: true}, {name: "maxParallel", planned: true}, {name: "tolerate", planned: true},
 	{name: "heartbeat", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin."},
 	{name: "progressWithin", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "A do run whose progress does not change for so long is stopped, with the code stalled."},
 	{name: "stopWithin", schema: `{"$ref":"#/$defs/duration","examples":["30s"]}`, doc: "The time between SIGTERM and SIGKILL for a program of exec, at most 5m and half of completeWithin. Default: that of the host, 10s, and at most a quarter of completeWithin."},
 	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input of do runs. If it does not fit, no run is dispatched, and the step fails with the code inputInvalid."},
 	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output of do runs. If it does not fit, the run has failed with the code outputInvalid, and is not tried again."},
+	{name: "forEach", schema: `{"type":"object","minProperties":1,"maxProperties":1,"additionalProperties":false,"properties":{"in":{"anyOf":[{"type":"array"},{"$ref":"#/$defs/expression"}]},"range":{"type":"array","minItems":2,"maxItems":2,"items":{"anyOf":[{"type":"integer"},{"$ref":"#/$defs/expression"}]}}},"examples":[{"in":"${steps.list.output.images}"},{"range":[0,1000]}]}`,
+		doc: "The step has a child job for each item of a list (in), or each whole number from the first of range up to the one before the second. At most 100,000, and 1,000,000 without collect: list."},
+	{name: "as", schema: `{"type":"string","pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128,"default":"item","examples":["image"]}`, doc: "The name of the item in the expressions of a step with forEach. Beside it, index is its number, from 0."},
+	{name: "maxParallel", schema: `{"type":"integer","minimum":1,"maximum":10000,"default":100}`, doc: "How many children of forEach are unsettled at a time."},
+	{name: "tolerate", schema: `{"$ref":"#/$defs/tolerate"}`, doc: "How many children of forEach may fail. Default: none."},
+	{name: "parkedIs", schema: `{"const":"failed"}`, doc: "failed: a child that is parked counts as failed, and is undone. Default: it waits for its operator."},
+	{name: "undoOrder", schema: `{"const":"reverse"}`, doc: "reverse: the children are undone from the last to the first. With maxParallel: 1, one after the other."},
+	{name: "collect", schema: `{"enum":["none","list"],"default":"none"}`, doc: "list: the output has the outputs of the children in the order of the items (items), up to 1 MiB. Otherwise it has counts: total, done and failed."},
+	{name: "job", schema: `{"$ref":"#/$defs/childJob"}`, doc: "The job that is the child of the step, or each of its children with forEach. In place of agent."},
+}
+
+var tolerateFields = []field{
+	{name: "failed", schema: `{"anyOf":[{"type":"integer","minimum":0,"maximum":1000000},{"type":"string","pattern":"^[0-9]+([.][0-9]{1,3})?%$"}],"examples":["1%",10]}`, doc: "A number of children, or a share of all: 1%."},
+}
+
+var childFields = []field{
+	{name: "definition", schema: `{"anyOf":[{"type":"string","examples":["resize@3","resize"]},{"type":"object"}]}`, doc: "The name of a stored definition, with or without a version, or a definition. A name without a version means the version that is current when the step begins."},
+	{name: "input", schema: `true`, doc: "The input of the job. Strings may have ${…}."},
+	{name: "labels", schema: `{"type":"object","maxProperties":64,"propertyNames":{"minLength":1,"maxLength":256},"additionalProperties":{"type":"string","maxLength":256}}`, doc: "Labels of the job. Default: those of the parent."},
+	{name: "priority", schema: `{"type":"integer","minimum":0,"maximum":9}`, doc: "Priority of the job. Default: that of the parent."},
+	{name: "key", planned: true}, {name: "wait", planned: true}, {name: "undoChild", planned: true},
 }
 
 var undoFields = []field{

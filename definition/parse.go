@@ -186,6 +186,11 @@ func (c *Compiler) Compile(stored []byte) (*kernel.Shape, error) {
 	return plan.Shape, nil
 }
 
+// Children implements kernel.Compiler.
+func (c *Compiler) Children(definition []byte, values []json.RawMessage) ([]*kernel.Plan, []error) {
+	return c.ParseAll(definition, values, nil)
+}
+
 // FromDefinition is like the function FromDefinition, and uses the caches of the compiler.
 func (c *Compiler) FromDefinition(d perdure.Definable) (*Plan, error) {
 	if d == nil {

@@ -18,7 +18,7 @@ func Schema() []byte {
 	b.WriteString(`,"$defs":{`)
 	b.WriteString(definitions)
 	b.WriteString(`,"undo":{` + objectOf(undoFields) + `},"retry":{` + objectOf(retryFields) + `},"limit":{` + objectOf(limitFields, "name") + `},"states":{` + objectOf(stateFields) + `},"unique":{` + objectOf(uniqueFields, "key") + `,"anyOf":[{"required":["within"]},{"required":["while"]}]},"notify":{` + objectOf(notifyFields) + `}`)
-	b.WriteString(`,"step":{` + objectOf(stepFields, "agent") + `,"allOf":[` + agentRules() + `]}`)
+	b.WriteString(`,"tolerate":{` + objectOf(tolerateFields, "failed") + `},"childJob":{` + objectOf(childFields, "definition") + `},"step":{` + objectOf(stepFields) + `,"anyOf":[{"required":["agent"]},{"required":["job"]}],"allOf":[` + agentRules() + `]}`)
 	for _, agent := range slices.Sorted(maps.Keys(builtins)) {
 		b.WriteString(`,"with.` + agent + `":` + withOf(agent))
 	}

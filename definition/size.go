@@ -41,13 +41,16 @@ func stepBytes(p *kernel.PlanStep) int {
 	if u := d.Undo; u != nil {
 		n += int(unsafe.Sizeof(*u)) + len(u.Agent) + len(u.Action) + cap(u.With) + retryBytes(u.Retry) + len(u.SameHost)
 	}
+	if j := d.Job; j != nil {
+		n += int(unsafe.Sizeof(*j)) + cap(j.Definition) + cap(j.Input) + cap(d.ForEach)
+	}
 	if c, ok := p.Test.(*expr.Condition); ok {
 		n += c.Bytes()
 	}
 	for _, use := range d.Limits {
 		n += int(unsafe.Sizeof(use)) + len(use.Name) + len(use.Key)
 	}
-	for _, t := range []kernel.Template{p.Do, p.Revert, p.Limits} {
+	for _, t := range []kernel.Template{p.Do, p.Revert, p.Limits, p.Items, p.Child} {
 		if t, ok := t.(*expr.Template); ok {
 			n += t.Bytes()
 		}

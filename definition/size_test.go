@@ -98,7 +98,7 @@ func TestDroppedProgramsAreCompiledAgain(t *testing.T) {
 		check("2", "true", "3")
 		check(`"x"`, "when: `steps.s.output.n > 1`: invalid operation: string > int", "/steps/t/with: `steps.s.output.n + input.n`: invalid operation: string + int")
 		for n := 0; n < 1000; n++ { // at the bound, and far above it
-			if _, bad, _ := c.programs.Compile(cases.Dense(n), false, nil); bad != nil {
+			if _, bad, _ := c.programs.Compile(cases.Dense(n), false, "", nil); bad != nil {
 				t.Fatal(bad.Message)
 			}
 			if got := c.programs.Bytes(); got > expr.MaxProgramBytes {

@@ -282,6 +282,10 @@ func (d *decoder) expressions() {
 		if src.when != nil {
 			ps.Test = d.condition(s, src, env)
 		}
+		if src.owns() {
+			d.children(i, ancestry)
+			continue
+		}
 		var do expr.Templates
 		if src.with != nil {
 			var t *expr.Template

@@ -6,12 +6,12 @@ import "github.com/perdure/perdure"
 func Reasons() []perdure.ReasonKind {
 	return []perdure.ReasonKind{perdure.WhyQuarantined, perdure.WhyParked, perdure.WhyApproval, perdure.WhyDeadline, perdure.WhyExpired,
 		perdure.WhyBackoff, perdure.WhyNoAgent, perdure.WhyNoHost, perdure.WhyHeld, perdure.WhyLimit, perdure.WhyAgentBusy, perdure.WhyRunning,
-		perdure.WhyNotYet, perdure.WhySignal, perdure.WhyAfterSteps}
+		perdure.WhyNotYet, perdure.WhySignal, perdure.WhyChildren, perdure.WhyAfterSteps}
 }
 
 // AlertKinds returns the kinds of alerts of jobs. Alerts of the whole store have others.
 func AlertKinds() []perdure.AlertKind {
-	return []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertWaiting,
+	return []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertChildTurned, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertWaiting,
 		perdure.AlertNamed, perdure.AlertOverdue, perdure.AlertOutput}
 }
 

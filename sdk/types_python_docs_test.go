@@ -33,7 +33,7 @@ var stepFields = map[string]string{
 	"rung": "how far it is on the escalation ladder, from 0", "skipped": "it was skipped", "startedAt": "dispatch of the latest run",
 	"turn": "counts changes of direction, from 1", "waits": "how often the `wait` rung was used", "was": "current state before the latest run",
 	"why":  "why it is not running, or what it waits for: `why[\"text\"]` is a sentence",
-	"name": "of the step", "job": "id of the job",
+	"name": "of the step", "job": "id of the job", "children": "of a step with children: how far they are",
 }
 
 var pythonDocs = map[string]pythonDoc{
@@ -47,8 +47,8 @@ var pythonDocs = map[string]pythonDoc{
 		"steps": "the steps by name, in the order of the definition", "submittedAt": "when it was stored",
 		"startAt": "when the job starts; missing: at once", "startBy": "when a run must have been dispatched; missing once one was",
 		"output": "of a job that is done; None if it could not be computed", "outputBytes": "size of an output that is left out", "outputError": "why the output could not be computed",
-		"madeFrom": "the stored definition that the submission named, with its version",
-		"then":     "what is wanted after the job is undone, in a restart", "type": "of the job",
+		"madeFrom": "the stored definition that the submission named, with its version", "parent": "the step whose child the job is: JOB/STEP",
+		"then": "what is wanted after the job is undone, in a restart", "type": "of the job",
 		"traceId": "of the job's trace, if the node exports traces; missing in lists", "traceUrl": "where the trace is shown",
 		"summary":   "in lists that ask for it: how far the steps are, and why an open one is not running",
 		"unchanged": "in the answer to an act: there was nothing to do, and nothing was recorded",

@@ -46,7 +46,7 @@ var tsNames = map[string]string{
 	"BatchValues": "JobValues", "InputBody": "EditOptions", "SettleBody": "SettleOptions",
 	// of definitions
 	"with.exec": "ExecInput", "with.http": "HttpInput", "with.shell": "ShellInput", "with.sleep": "SleepInput", "with.approval": "ApprovalInput", "with.signal": "SignalInput", "values": "HttpValues", "statuses": "HttpStatuses",
-	"limit": "LimitDefinition", "retry": "RetryDefinition", "rung": "Rung", "ladder": "Ladder", "states": "StateNames", "step": "StepDefinition", "undo": "UndoDefinition", "unique": "UniqueDefinition",
+	"limit": "LimitDefinition", "retry": "RetryDefinition", "rung": "Rung", "ladder": "Ladder", "states": "StateNames", "step": "StepDefinition", "undo": "UndoDefinition", "unique": "UniqueDefinition", "tolerate": "Tolerance", "childJob": "ChildJob",
 }
 
 // tsWords are the names of sets of words. A set without a name is written out.

@@ -19,6 +19,7 @@ type listFlags struct {
 	cursor            string
 	limit             int
 	all, count, plain bool
+	parent            string
 }
 
 // filterFlags select jobs.
@@ -52,6 +53,7 @@ steps that need an operator.`,
   perdure list --type order --label customer=c-77 --limit 10
   perdure list --error card_declined --since 24h --count
   perdure list --reason noAgent --oldest
+  perdure list --parent album-7/resize --phase parked
   perdure list order-10
   perdure ls --all -o json | jq -r .id`,
 		Args: argsOf(0, 1, "the beginning of an id or key, or the value of a label, or nothing"),
@@ -77,6 +79,7 @@ steps that need an operator.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.oldest, "oldest", false, "list the oldest jobs first")
 	f.IntVar(&o.limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("jobs per page, at most %d; more than %d are without WHY", perdure.MaxListLimit, perdure.MaxSummaries))
+	f.StringVar(&o.parent, "parent", "", "only the children of a step: `JOB/STEP`")
 	f.StringVar(&o.cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 	f.BoolVar(&o.all, "all", false, "list all pages")
 	f.BoolVar(&o.count, "count", false, fmt.Sprintf("print the number of jobs only, up to %d; or \"N or more\"", perdure.MaxListCount))
@@ -128,6 +131,7 @@ func (o *listFlags) query(now time.Time) (perdure.JobQuery, error) {
 		return perdure.JobQuery{}, usagef("--limit must be 1 to %d", perdure.MaxListLimit)
 	}
 	q, err := o.filterFlags.query(now)
+	q.Parent = o.parent
 	q.Cursor, q.Limit, q.WithSummary = o.cursor, o.limit, !o.plain && o.limit <= perdure.MaxSummaries
 	return q, err
 }

@@ -14,6 +14,7 @@ type Budget struct {
 	Memory any
 
 	err       error
+	spent     bool // Spend was called
 	untilStop int
 }
 
@@ -32,6 +33,7 @@ func (b *Budget) Spend(work int) error {
 	if b == nil || b.err != nil {
 		return b.Err()
 	}
+	b.spent = true
 	if b.Work -= work; b.Work < 0 {
 		b.err = ErrOverBudget
 	} else if b.untilStop -= work; b.untilStop <= 0 && b.Stop != nil {
@@ -64,3 +66,6 @@ func (b *Budget) spendBytes(bytes int) bool {
 	b.Bytes -= bytes
 	return true
 }
+
+// untouched reports whether nothing of the budget for work was used since it was made.
+func (b *Budget) untouched() bool { return b == nil || !b.spent }

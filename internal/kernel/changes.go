@@ -30,13 +30,15 @@ type Changes struct {
 	// ArtifactUses are stored once each; those that the store has are no error.
 	ArtifactUses []ArtifactUse
 	Firings      []FiringChange // of jobs of schedules that have changed
+	News         []ChildNews    // of children that have changed; the store assigns Number
+	TakenNews    []ChildNews    // that owners have counted: it is deleted. The jobs of the owners are locked
 	// Notifications are written after everything else. The store assigns Number.
 	Notifications []Notification
 }
 
 // Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
-	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes)+len(c.Buckets)+len(c.Served)+len(c.Signals)+len(c.ReleaseUnique)+len(c.Unique)+len(c.Audit)+len(c.ArtifactUses)+len(c.Firings)+len(c.Notifications) == 0
+	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes)+len(c.Buckets)+len(c.Served)+len(c.Signals)+len(c.ReleaseUnique)+len(c.Unique)+len(c.Audit)+len(c.ArtifactUses)+len(c.Firings)+len(c.News)+len(c.TakenNews)+len(c.Notifications) == 0
 }
 
 // NewJob is a new job with the text of its shape and all its steps. All jobs of one shape have the same steps, with the

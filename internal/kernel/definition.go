@@ -3,7 +3,9 @@ package kernel
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,7 +59,7 @@ func (d *Definition) Define() (json.RawMessage, error) {
 // StepDefinition is one step of a definition, with the job's defaults filled in.
 type StepDefinition struct {
 	Name           string                  `json:"-"`
-	Agent          string                  `json:"agent"`
+	Agent          string                  `json:"agent,omitempty"`  // empty: the step has children
 	Action         string                  `json:"action,omitempty"` // empty: the step's name
 	After          []string                `json:"after,omitempty"`
 	When           string                  `json:"when,omitempty"`
@@ -75,7 +77,54 @@ type StepDefinition struct {
 	StopWithin     perdure.Duration        `json:"stopWithin,omitempty"`     // between TERM and KILL; 0: as the agent has it
 	InputSchema    json.RawMessage         `json:"inputSchema,omitempty"`    // of do runs
 	OutputSchema   json.RawMessage         `json:"outputSchema,omitempty"`   // of do runs
+
+	// The fields of a step with children. Job is nil for all others.
+	ForEach     json.RawMessage  `json:"forEach,omitempty"` // a template: {"in": …} or {"range": […]}; nil: there is one child
+	As          string           `json:"as,omitempty"`      // the name of the item in expressions; empty: DefaultItemName
+	MaxParallel int              `json:"maxParallel,omitempty"`
+	Tolerate    *Tolerance       `json:"tolerate,omitempty"`
+	ParkedIs    string           `json:"parkedIs,omitempty"`  // ParkedIsFailed; empty: a parked child waits for its operator
+	UndoOrder   string           `json:"undoOrder,omitempty"` // UndoReverse; empty: in the order of the items
+	Collect     string           `json:"collect,omitempty"`   // CollectList; empty: counts only
+	Job         *ChildDefinition `json:"job,omitempty"`
 }
+
+// ChildDefinition says which jobs are the children of a step.
+type ChildDefinition struct {
+	Definition json.RawMessage   `json:"definition"`         // the name of a stored definition, or a definition
+	Input      json.RawMessage   `json:"input,omitempty"`    // a template
+	Labels     map[string]string `json:"labels,omitempty"`   // nil: those of the parent
+	Priority   *int              `json:"priority,omitempty"` // nil: that of the parent
+}
+
+// Tolerance is how many children of a step may fail.
+type Tolerance struct {
+	Count int // this number,
+	Share int // or this share of all children, in thousandths of a percent
+}
+
+// MarshalJSON writes the tolerance as a job file has it.
+func (t Tolerance) MarshalJSON() ([]byte, error) {
+	if t.Share == 0 {
+		return fmt.Appendf(nil, `{"failed":%d}`, t.Count), nil
+	}
+	share := strconv.FormatFloat(float64(t.Share)/1000, 'f', -1, 64)
+	return fmt.Appendf(nil, `{"failed":"%s%%"}`, share), nil
+}
+
+// Of returns how many of the children of a step may fail.
+func (t *Tolerance) Of(total int) int {
+	switch {
+	case t == nil:
+		return 0
+	case t.Share > 0:
+		return total * t.Share / wholeShare
+	}
+	return t.Count
+}
+
+// wholeShare is a Share of 100 %.
+const wholeShare = 100_000
 
 // Preferences are the labels of the hosts that a step prefers.
 type Preferences struct {

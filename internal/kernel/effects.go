@@ -52,7 +52,7 @@ func (e *Effects) add(now, before *Step, ps *PlanStep) {
 	case perdure.Running:
 		e.WaitFor = append(e.WaitFor, StepWait{now.Name, now.LockedUntil})
 	case perdure.Waiting:
-		if asks := (ps.Form == ByApproval || ps.Form == BySignal) && now.Blockers == 0 && !now.StartedAt.IsZero(); asks || !now.AvailableAt.IsZero() {
+		if asks := (ps.Form == ByApproval || ps.Form == BySignal) && now.Blockers == 0 && !now.StartedAt.IsZero(); asks || now.Owns || !now.AvailableAt.IsZero() {
 			e.WaitFor = append(e.WaitFor, StepWait{now.Name, now.AvailableAt})
 		}
 	}

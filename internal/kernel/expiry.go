@@ -14,11 +14,16 @@ import (
 
 // Due advances a step whose wait is over. It returns false if the step is not due.
 func (w *Workset) Due(ref StepRef) bool {
-	if !w.IsDue(ref) {
+	e := w.entry(ref.Job)
+	switch {
+	case w.IsDue(ref):
+		w.enqueue(e, taskAdvance, ref.Index)
+	case w.IsOwner(ref): // it has news
+		delete(w.ownersMoved, ref)
+		w.enqueue(e, taskTend, ref.Index)
+	default:
 		return false
 	}
-	e := w.entry(ref.Job)
-	w.enqueue(e, taskAdvance, ref.Index)
 	w.finishEvent(e)
 	return true
 }

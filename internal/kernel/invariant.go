@@ -64,6 +64,7 @@ func (c *check) require(ok bool, s *Step, rule, message string) {
 func (c *check) step(s *Step) {
 	c.require(s.Desired == c.job.Desired, s, "I11", "its desired state is not that of its job")
 	c.require(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, but its job is not")
+	c.require(!s.Owns || s.Phase == perdure.Waiting, s, "L1", "waits for its children, but is not waiting")
 	c.require(s.Topic == "" && s.Approval == "" || s.Phase == perdure.Waiting, s, "S2", "has a topic or an approval, and does not wait")
 	c.runFields(s)
 	c.order(s)
@@ -85,7 +86,8 @@ func (c *check) runFields(s *Step) {
 	c.require(s.Run >= 0 && s.Turn >= 1, s, "I6", "run below 0 or turn below 1")
 	c.require(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "fields of a run are set, but none was dispatched")
 	c.require(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "an undo in the first turn")
-	c.require(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "has an outcome while it runs, or none after it")
+	owns := c.plan.Steps[s.Index].Form == ByChildren // its runs have no holder and no end of a lock
+	c.require(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome) || owns && !running, s, "I8", "has an outcome while it runs, or none after it")
 	c.require(running == (s.LockedBy != ""), s, "I6", "has a holder while it does not run, or none while it runs")
 	c.require(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, but no run was dispatched")
 	if running {
@@ -119,7 +121,8 @@ func (c *check) order(s *Step) {
 
 func (c *check) waiting(s *Step) {
 	approval := c.plan.Steps[s.Index].Form == ByApproval && c.alerts[alertOf{s.Name, perdure.AlertApproval}]
-	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval || s.Topic != "", s, "L1", "waits for nothing, so nothing will move it on")
+	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval || s.Topic != "" || s.Owns, s, "L1", "waits for nothing, so nothing will move it on")
+	c.require(!s.Owns || c.plan.Steps[s.Index].Form == ByChildren && s.Blockers == 0 && s.Children != "", s, "L1", "waits for children, and has none")
 	c.require(s.Topic == "" || c.plan.Steps[s.Index].Form == BySignal && s.Blockers == 0 && s.Desired == perdure.Done, s, "S2", "waits for a signal, and should not")
 }
 
@@ -186,6 +189,7 @@ func (c *check) openAlerts(open []Alert) {
 			if c.job.Phase != perdure.Settled || c.job.OutputError == "" {
 				c.add("", "I11", "alert output is open, but the job has an output, or is not settled")
 			}
+		case a.Kind == perdure.AlertChildTurned: // CheckChildren compares it
 		case c.job.Phase == perdure.Settled:
 			c.add(a.Step, "I11", "alert %s is open, but the job is settled", a.Kind)
 		case named && a.Kind == perdure.AlertParked && c.steps[i].Phase != perdure.Parked:

@@ -34,7 +34,7 @@ type Job struct {
 
 	Unsettled int // number of steps that are not settled
 	Running   int // number of steps that are running
-	Active    int // number of steps that are ready, or wait for a time or a signal
+	Active    int // number of steps that are ready, or wait for a time, a signal or their children
 
 	StartAt    time.Time // nothing is dispatched before this time, unless an operator starts it; zero: it starts at once
 	StartBy    time.Time // a run must be dispatched by then; zero: one was dispatched, or there is no such time
@@ -56,6 +56,7 @@ type Job struct {
 
 	Traceparent string // of the submission, in the form of W3C Trace Context; empty: none, or traces are not exported
 	Submitter   string // who submitted the job; recorded only if an approval excludes the submitter
+	Parent      Parent // the step whose child the job is; empty: none
 }
 
 // GivenUp reports whether an operator closed the job unfinished.
@@ -130,6 +131,9 @@ type Step struct {
 	Topic    Topic         // of the signals for which the step waits; empty: it waits for none
 	Approval ApprovalState // of the approval for which the step waits; empty: it waits for none
 
+	Children ChildrenState // of a step with children: what it records of them; empty: it has had none
+	Owns     bool          // the step waits for its children
+
 	ReadyAt, StartedAt, EndedAt, UpdatedAt time.Time
 }
 
@@ -158,10 +162,10 @@ func (s *Step) nextDirection() perdure.Direction {
 	return directionTo(s.Desired)
 }
 
-// active reports whether the step will move on without an operator or a neighbour: it is ready, or waits for a time or a
-// signal.
+// active reports whether the step will move on without an operator or a neighbour: it is ready, or waits for a time, a signal
+// or its children.
 func (s *Step) active() bool {
-	return s.Phase == perdure.Ready || s.Phase == perdure.Waiting && (!s.AvailableAt.IsZero() || s.Topic != "")
+	return s.Phase == perdure.Ready || s.Phase == perdure.Waiting && (!s.AvailableAt.IsZero() || s.Topic != "" || s.Owns)
 }
 
 // Payload holds the large values of a step: its input, if it cannot be rendered again from the definition alone, and the

@@ -148,7 +148,7 @@ func (w *Workset) waitsForRetry(e *entry, r *row) bool {
 	case r.mustReverse() && r.AvailableAt.Equal(r.LockedUntil):
 		return false
 	}
-	return e.plan.Steps[r.Index].Form == ByAgent || r.StartedAt.IsZero()
+	return !e.plan.Steps[r.Index].Form.isRule() && !r.Owns || r.StartedAt.IsZero()
 }
 
 func (w *Workset) resumeOne(e *entry, r *row, a *perdure.Act) error {
@@ -241,7 +241,10 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	if r.Phase == perdure.Settled {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled as %s: undo or redo the job", r.Name, r.Current)
 	}
-	if form := e.plan.Steps[r.Index].Form; form != ByAgent && *a.As == perdure.Undone && r.Desired == perdure.Done {
+	if err := w.childrenSettled(e, r, *a.As); err != nil {
+		return err
+	}
+	if form := e.plan.Steps[r.Index].Form; form.isRule() && *a.As == perdure.Undone && r.Desired == perdure.Done {
 		return settledAsUndoneError(form, r)
 	}
 	w.endExpiredRun(e, r)
@@ -279,6 +282,9 @@ func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 	case r.nextDirection() == perdure.Undo:
 		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, and an undo is not skipped: settle it instead", r.Name)
 	}
+	if err := w.childrenSettled(e, r, perdure.Done); err != nil {
+		return err
+	}
 	w.endExpiredRun(e, r)
 	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSkip), a.Author, a.Reason)
 	w.skip(e, r)
@@ -291,7 +297,7 @@ func (w *Workset) reconsider(e *entry, r *row, author string) {
 	if r.Phase == perdure.Parked || e.plan.Steps[r.Index].Form == ByApproval {
 		w.closeAlerts(e, r.Name, author, perdure.AlertParked, perdure.AlertApproval)
 	}
-	if e.plan.Steps[r.Index].Form != ByAgent {
+	if e.plan.Steps[r.Index].Form.isRule() {
 		r.StartedAt = time.Time{}
 	}
 	e.job.StartBy = time.Time{}
@@ -408,4 +414,20 @@ func reasonText(reason string) string {
 		return ""
 	}
 	return ": " + reason
+}
+
+// childrenSettled refuses to settle or skip a step with children by hand while some of them are not settled, or, as undone,
+// while some of them are not undone.
+func (w *Workset) childrenSettled(e *entry, r *row, as perdure.State) error {
+	if e.plan.Steps[r.Index].Form != ByChildren {
+		return nil
+	}
+	c := w.childrenOf(r)
+	switch {
+	case c.Unsettled() > 0:
+		return perdure.Refuse(perdure.CodeConflict, "%d children of step %s are not settled: wait for them, act on them, or undo the job", c.Unsettled(), r.Name)
+	case as == perdure.Undone && c.Undone < c.Spawned:
+		return perdure.Refuse(perdure.CodeConflict, "%d children of step %s are not undone: undo the job, or them", c.Spawned-c.Undone, r.Name)
+	}
+	return nil
 }

@@ -36,9 +36,11 @@ type Plan struct {
 	Needs      Needs    // of a submission; see Job.Needs
 	UniqueKey  string   // of Definition.Unique, computed; empty: there is none, or the plan is that of a stored job
 
-	Traceparent string // of the submission; see Job.Traceparent
-	Submitter   string // see Job.Submitter
-	MadeFrom    string // the stored definition that the submission named, with its version; see Job.MadeFrom
+	Traceparent string    // of the submission; see Job.Traceparent
+	Submitter   string    // see Job.Submitter
+	MadeFrom    string    // the stored definition that the submission named, with its version; see Job.MadeFrom
+	Parent      Parent    // see Job.Parent
+	CompleteBy  time.Time // of a child: the deadline of its parent; zero: it has none
 }
 
 // PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.InputStoredApart), it is passed as
@@ -72,6 +74,8 @@ type PlanStep struct {
 	Do     Template
 	Revert Template // the input of the undo; nil: no undo, or the input of the do run
 	Limits Template // renders the limits with their keys; nil: none
+	Items  Template // of a step with children: renders its items; nil: there is one child
+	Child  Template // of a step with children: the input of one of them; nil: none
 
 	Accepts, Returns ValueSchema // of the input and the output of do runs; nil: none
 	Form             StepForm
@@ -85,6 +89,7 @@ const (
 	BySleep
 	ByApproval
 	BySignal
+	ByChildren
 )
 
 // Names of agents that stand for rules. Their steps are never dispatched.
@@ -102,6 +107,8 @@ type Scope struct {
 	Output  json.RawMessage            // undo: the output of the step's do run, null if unknown. Never nil in an undo
 	Key     string                     // undo: the key of this turn
 	DoKey   string                     // undo: the key of the turn that is undone
+	Item    json.RawMessage            // a child of forEach: its item; nil: it is no such scope
+	Index   int                        // and its number
 	Budget  *Budget                    // the budget for the work; nil: no bound
 }
 
@@ -135,6 +142,8 @@ type ValueFault struct{ Pointer, Message string }
 type Compiler interface {
 	Compile(text []byte) (*Shape, error)
 	CompileFairBy(text string) (Template, error)
+	// Children makes plans of jobs of one definition, each with values of its own.
+	Children(definition []byte, values []json.RawMessage) ([]*Plan, []error)
 }
 
 // agentOf returns the agent and action that carry out a step in a direction.
@@ -224,3 +233,6 @@ func (p *Plan) opens(i int, s perdure.State) []int {
 	}
 	return p.Steps[i].After
 }
+
+// isRule reports whether a step of this form is a rule without an effect: it has no runs.
+func (f StepForm) isRule() bool { return f != ByAgent && f != ByChildren }

@@ -38,6 +38,7 @@ const (
 	OfCondition
 	OfLimits
 	OfOutput // of the job: the step is the last one to settle
+	OfItems  // of a step with children
 )
 
 // Rendered is the result of a Rendering: a value or an error.

@@ -32,6 +32,7 @@ type Store interface {
 	ArtifactReader
 	ScheduleReader
 	DefinitionReader
+	ChildReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -71,6 +72,7 @@ type Tx interface {
 	ScheduleTx
 	SignalTx
 	DefinitionTx
+	ChildTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
 	// call, or from the commit. After an error nothing of the transaction can be committed.
@@ -195,7 +197,8 @@ type Finder interface {
 	// AnnounceDispatch announces that the next Save dispatches all steps that Ready has returned for the agent. A store may use this
 	// to let Ready of other transactions skip these steps until this transaction ends; it may also ignore it.
 	AnnounceDispatch(agent string)
-	// Due returns steps that wait for a time that has come. Expired returns runs whose lock has ended. Overdue returns
+	// Due returns steps that wait for a time that has come, and then, if the time of some news of children has come (ChildNews), the
+	// steps for which there is news, in order. Expired returns runs whose lock has ended. Overdue returns
 	// jobs whose deadline has passed and has not been acted on. Each returns at most max, the earliest first. After the commit of a transaction that called Expired,
 	// PollAnswer.Next is later than now, unless something that these three return is left, or a row was locked.
 	Due(now time.Time, max int) ([]StepRef, error)
@@ -335,7 +338,7 @@ type NodeAnswer struct {
 // out of Ready.
 type PollAnswer struct {
 	Now         time.Time
-	Next        time.Time // a time not later than the next at which a step is due, a run expires or a job is overdue; zero: never
+	Next        time.Time // a time not later than the next at which a step is due, a run expires, a job is overdue or there is news of a child; zero: never
 	Ready       []string  // those of the agents in the call that have a ready step, in order
 	LanesClosed bool      // at least one lane is closed
 	Buckets     bool      // there is a bucket of a rate

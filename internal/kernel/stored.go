@@ -44,6 +44,8 @@ type DefinitionTx interface {
 	// PutDefinition writes the row of a name, and a version if one is given. was is the row as it was loaded; nil if there was
 	// none. If that is not so, the error is ErrStale.
 	PutDefinition(now DefinitionHead, was *DefinitionHead, added *StoredDefinition) error
+	// FindDefinition returns a version (0: the current one); nil if it does not exist.
+	FindDefinition(name string, version int) (*StoredDefinition, error)
 	// DeleteDefinition deletes a version; 0: all of them, and the name. The caller has locked the row of the name.
 	DeleteDefinition(name string, version int) error
 }

@@ -44,6 +44,10 @@ func (w *Workset) advance(e *entry, r *row) {
 // advanceUndo settles a step that has nothing to undo without a run. Any other becomes ready.
 func (w *Workset) advanceUndo(e *entry, r *row) {
 	ps := &e.plan.Steps[r.Index]
+	if ps.Form == ByChildren {
+		w.own(e, r, perdure.Undo)
+		return
+	}
 	if ps.Undo == nil || ps.Form != ByAgent {
 		r.Current = perdure.Undone
 		w.settle(e, r)
@@ -76,6 +80,8 @@ func (w *Workset) advanceDo(e *entry, r *row) {
 		w.awaitApproval(e, r, ps)
 	case BySignal:
 		w.awaitSignal(e, r, ps)
+	case ByChildren:
+		w.own(e, r, perdure.Do)
 	default:
 		w.makeReady(e, r, perdure.Do)
 	}
@@ -334,7 +340,7 @@ func (w *Workset) flipStep(e *entry, r *row, to perdure.State) {
 	if to == perdure.Done {
 		r.Skipped = false
 	}
-	if e.plan.Steps[r.Index].Form != ByAgent {
+	if e.plan.Steps[r.Index].Form.isRule() {
 		r.StartedAt = time.Time{}
 	}
 	if r.Phase == perdure.Running {
@@ -377,6 +383,12 @@ func (w *Workset) updateJob(e *entry) {
 		j.Alerted = false
 		w.raiseOutputAlert(e)
 	case perdure.Parked:
+		if parts, _ := j.Parent.Parts(); parts.ParkedFails && j.Desired == perdure.Done {
+			j.Phase = before
+			w.addHistory(e, "", 0, string(perdure.VerbUndo), policyAuthor, "it is parked, which its parent counts as failed")
+			w.enqueueFlip(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
+			return
+		}
 		w.closeAlerts(e, "", policyAuthor, perdure.AlertUndo, perdure.AlertRestart)
 	}
 	w.pauseDeadline(j, before)

@@ -67,6 +67,8 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 		return approvalReason(s, f)
 	case s.Topic != "":
 		return signalReason(s, f)
+	case s.Owns:
+		return childrenReason(s)
 	case s.waitsForStart(j):
 		return &perdure.Reason{Kind: perdure.WhyNotYet, Until: s.AvailableAt, Text: "the job starts in " + span(s.AvailableAt.Sub(f.Now)) + "; to start it now: resume"}
 	case !s.AvailableAt.IsZero():
@@ -146,6 +148,30 @@ func signalReason(s *Step, f *Facts) *perdure.Reason {
 	r := &perdure.Reason{Kind: perdure.WhySignal, Since: s.StartedAt, Until: s.AvailableAt}
 	r.Signal, r.Key = s.Topic.Split()
 	r.Text = "waits for signal " + r.Signal + " with key " + r.Key + forAnother(s, f)
+	return r
+}
+
+// childrenReason says how far the children of a step are.
+func childrenReason(s *Step) *perdure.Reason {
+	r := &perdure.Reason{Kind: perdure.WhyChildren, Since: s.StartedAt}
+	c, err := s.Children.Read()
+	if err != nil {
+		r.Text = "waits for its children, and its row is damaged: see perdure check"
+		return r
+	}
+	n := ChildCountsOf(&c)
+	r.Children = n
+	if s.Direction == perdure.Undo {
+		r.Text = fmt.Sprintf("%d of %d children are undone, %d are not settled", n.Undone, n.Submitted, n.Active+n.Parked)
+	} else {
+		r.Text = fmt.Sprintf("%d of %d children are done, %d are not settled", n.Done, n.Total, n.Active+n.Parked)
+		if n.Failed > 0 {
+			r.Text += fmt.Sprintf(", %d have failed", n.Failed)
+		}
+	}
+	if n.Parked > 0 {
+		r.Text += fmt.Sprintf("; %d are parked and wait for an operator: perdure list --parent %s/%s --phase parked", n.Parked, s.Job, s.Name)
+	}
 	return r
 }
 

@@ -46,6 +46,10 @@ type Workset struct {
 	releasedKeys []LimitKey          // keys of permits released since the last call of ReleasedKeys
 	topics       map[Topic]*topicState
 	found        map[SignalWant]keptFound // for steps that begin to wait for a signal
+	owners       map[StepRef]*OwnerFound  // for steps with children that are being decided
+	takenNews    map[int64]bool           // news that was counted
+	ownersMoved  map[StepRef]bool         // see OwnerMoved
+	compiler     Compiler                 // makes the plans of children
 	changes      Changes
 
 	agenda    []task
@@ -62,11 +66,12 @@ type Missing struct {
 	Payloads       []StepRef
 	PayloadReaders []StepRef // steps whose next phase depends on these payloads
 	Signals        []SignalWant
+	Owners         []OwnerWant
 }
 
 // Empty reports whether nothing is missing.
 func (m *Missing) Empty() bool {
-	return len(m.Steps)+len(m.WholeJobs)+len(m.Payloads)+len(m.Signals) == 0
+	return len(m.Steps)+len(m.WholeJobs)+len(m.Payloads)+len(m.Signals)+len(m.Owners) == 0
 }
 
 // entry is a job in a workset.
@@ -114,6 +119,7 @@ const (
 	taskAdvance                    // set the next phase of step index
 	taskFlip                       // change the direction of the whole job
 	taskParkActive                 // park all active steps
+	taskTend                       // count the children of step index, and decide what follows
 	taskPermitted                  // the job has its permits: its ready steps do not need them any more
 )
 
@@ -324,7 +330,7 @@ func (w *Workset) rowsLoaded(t task) bool {
 		return false
 	}
 	r := t.entry.steps.at(t.index)
-	if r.readsTooMuch || !w.budget.mayRead() {
+	if r.readsTooMuch || !w.budget.mayRead() || t.kind == taskTend {
 		return true // the step fails, or its rendering is postponed
 	}
 	_, err := t.entry.outputs(t.entry.advanceRefs(t.index))
@@ -362,6 +368,8 @@ func (w *Workset) perform(t task) {
 		}
 	case taskAdvance:
 		w.advance(t.entry, t.entry.steps.at(t.index))
+	case taskTend:
+		w.tend(t.entry, t.entry.steps.at(t.index))
 	case taskFlip:
 		w.flipJob(t.entry, t.flip)
 	case taskParkActive:
@@ -404,7 +412,7 @@ func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 		r.Needs = r.Needs.WithShare(w.shareFor(e, r.Agent))
 	}
 	r.newlyReady = p == perdure.Ready && r.newlyReady
-	r.Phase, r.AvailableAt, r.Topic, r.Approval = p, at, "", ""
+	r.Phase, r.AvailableAt, r.Topic, r.Approval, r.Owns = p, at, "", "", false
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
 	if p == perdure.Ready {
@@ -552,6 +560,7 @@ func (w *Workset) collect(more bool) *Changes {
 			c.Jobs = append(c.Jobs, JobChange{Now: now, Loaded: e.loaded})
 			w.notifyJob(&c, e, e.loaded, now)
 			c.noteFiring(e.loaded, now)
+			c.noteChild(e.loaded, now)
 			e.loaded, e.dirty = now, false
 		}
 		e.collectOutput(&c)
@@ -582,6 +591,7 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 	c.useArtifacts(e.job.ID, ArtifactsIn(e.job.Input))
 	w.notifyJob(c, e, nil, e.loaded)
 	c.noteFiring(nil, e.loaded)
+	c.noteChild(nil, e.loaded)
 }
 
 // changedRows yields the changed steps in order.

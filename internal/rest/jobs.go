@@ -45,6 +45,7 @@ func (a *api) jobRoutes() []route {
 				{name: "reason", doc: "Why such a step is not running", example: "noAgent"},
 				{name: "error", doc: "The error code of the latest failure of such a step", example: "card_declined"},
 				{name: "alert", doc: "The kind of an open alert", example: "parked"},
+				{name: "parent", doc: "The step whose children the jobs are: JOB/STEP", example: "album-7/resize"},
 				{name: "q", doc: "The beginning of an id or key, or the value of a label", example: "order-10"},
 				{name: "order", doc: "oldest: the oldest first", example: "oldest"},
 				{name: "count", doc: "true: count the jobs of all pages, up to 10,000", example: "true"},
@@ -196,6 +197,7 @@ func readJobQuery(q *reader) perdure.JobQuery {
 		Reason:  perdure.ReasonKind(q.word("reason", operate.Texts(operate.Reasons())...)),
 		Error:   q.name("error", perdure.MaxCodeLength),
 		Alert:   perdure.AlertKind(q.word("alert", operate.Texts(operate.AlertKinds())...)),
+		Parent:  q.name("parent", perdure.MaxKeyLength+1+perdure.MaxNameLength),
 		Search:  q.text("q", maxSearch),
 
 		OldestFirst: q.word("order", "newest", "oldest") == "oldest",

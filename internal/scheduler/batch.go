@@ -415,6 +415,7 @@ func (b *batch) lock(requests []*request) error {
 	}
 	b.w.UseSettings(settings)
 	b.w.UseFairness(b.s.fairness(settings))
+	b.w.UseChildren(b.s.plans.compiler)
 	routing, err := b.tx.Routing()
 	if err != nil {
 		return err
@@ -558,6 +559,9 @@ func (b *batch) complete() error {
 			if err := b.findSignals(m.Signals); err != nil {
 				return err
 			}
+		}
+		if err := b.findOwners(m.Owners); err != nil {
+			return err
 		}
 		unused := b.budget.Read == perdure.MaxReadBytes
 		all, err := b.LoadPayloads(m.Payloads)

@@ -44,6 +44,9 @@ func (b *batch) observe(c *kernel.Changes) {
 	for i := range ended {
 		b.events = append(b.events, txEvent{kind: eventReported, run: &ended[i]})
 	}
+	for i := range c.News {
+		b.noteWait(c.News[i].At)
+	}
 	for i := range c.NewJobs {
 		b.observeNew(c, &c.NewJobs[i])
 	}
@@ -57,9 +60,11 @@ func (b *batch) observe(c *kernel.Changes) {
 
 func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 	j := n.Job
-	o := b.submitted[0] // new jobs are written in the order of their submission
-	b.submitted = b.submitted[1:]
-	if !j.Alerted || !slices.ContainsFunc(c.Alerts, func(a kernel.Alert) bool { return a.Job == j.ID }) {
+	var o *submitOp                                        // nil: a child
+	if len(b.submitted) > 0 && b.submitted[0].id == j.ID { // new jobs are written in the order of their submission
+		o, b.submitted = b.submitted[0], b.submitted[1:]
+	}
+	if o != nil && (!j.Alerted || !slices.ContainsFunc(c.Alerts, func(a kernel.Alert) bool { return a.Job == j.ID })) {
 		o.answer.NewJob = n
 	}
 	b.events = append(b.events, txEvent{kind: eventSubmitted, job: j})
@@ -117,7 +122,13 @@ func (b *batch) observeRun(s *kernel.Step) {
 
 // observeWait keeps the earliest time for which a step waits.
 func (b *batch) observeWait(s *kernel.Step) {
-	if at := s.AvailableAt; !at.IsZero() && (b.earliestWait.IsZero() || at.Before(b.earliestWait)) {
+	if at := s.AvailableAt; !at.IsZero() {
+		b.noteWait(at)
+	}
+}
+
+func (b *batch) noteWait(at time.Time) {
+	if b.earliestWait.IsZero() || at.Before(b.earliestWait) {
 		b.earliestWait = at
 	}
 }

@@ -11,21 +11,24 @@ import (
 
 // Bounds of the memory for cached definitions and inputs of jobs.
 const (
-	shapeCacheBytes = 64 << 20
-	inputCacheBytes = 32 << 20
+	shapeCacheBytes      = 64 << 20
+	inputCacheBytes      = 32 << 20
+	definitionCacheBytes = 16 << 20
 )
 
 // plans compiles and caches the definitions of jobs.
 type plans struct {
-	compiler kernel.Compiler
-	shapes   *lru.Cache[kernel.ShapeID, *kernel.Shape]
-	inputs   *lru.Cache[perdure.JobID, json.RawMessage] // inputs that are stored apart from the job's row
+	compiler    kernel.Compiler
+	shapes      *lru.Cache[kernel.ShapeID, *kernel.Shape]
+	inputs      *lru.Cache[perdure.JobID, json.RawMessage] // inputs that are stored apart from the job's row
+	definitions *lru.Cache[string, json.RawMessage]        // stored definitions of children, by name and version
 }
 
 func newPlans(c kernel.Compiler) *plans {
 	return &plans{compiler: c,
-		shapes: lru.New[kernel.ShapeID](shapeCacheBytes, func(s *kernel.Shape) int { return s.Size }),
-		inputs: lru.New[perdure.JobID](inputCacheBytes, func(b json.RawMessage) int { return len(b) + 100 })}
+		shapes:      lru.New[kernel.ShapeID](shapeCacheBytes, func(s *kernel.Shape) int { return s.Size }),
+		inputs:      lru.New[perdure.JobID](inputCacheBytes, func(b json.RawMessage) int { return len(b) + 100 }),
+		definitions: lru.New[string](definitionCacheBytes, func(b json.RawMessage) int { return len(b) + 200 })}
 }
 
 // compile compiles a stored definition. If that fails, only the jobs with this definition are affected (F077).

@@ -25,7 +25,12 @@ func (s *Scheduler) SweepDue(ctx context.Context, max int) (int, error) {
 	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.Due(b.w.Now(), max)
 	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Due(ref) },
-		stays: func(b *batch, ref kernel.StepRef) bool { return b.w.IsDue(ref) }, scanAll: s.shouldScanAll()})
+		stays: func(b *batch, ref kernel.StepRef) bool {
+			if b.w.IsOwner(ref) {
+				return !b.w.OwnerMoved(ref)
+			}
+			return b.w.IsDue(ref)
+		}, scanAll: s.shouldScanAll()})
 }
 
 // scanAllEvery is the time between two scans that look at all due steps, including those behind postponed conditions.

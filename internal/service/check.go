@@ -160,6 +160,16 @@ func (svc *Service) findings(ctx context.Context, id perdure.JobID) (*kernel.Job
 	if hash, err := plan.Definition.Fingerprint(); err != nil || hash != j.Hash {
 		found = append(found, kernel.Finding{Job: id, Rule: "I1", Message: "its definition is not the one that was submitted"})
 	}
+	for _, s := range steps {
+		if s.Children == "" {
+			continue
+		}
+		wrong, err := svc.wrongChildren(ctx, s, &plan.Steps[s.Index])
+		if err != nil {
+			return j, nil, err
+		}
+		found = append(found, wrong...)
+	}
 	lost, err := svc.lostPayloads(ctx, id, steps)
 	return j, append(found, lost...), err
 }

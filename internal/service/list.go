@@ -48,7 +48,7 @@ func pageSizeOf(q *perdure.JobQuery) int {
 // page reads a page. end is the last job that the page has considered; zero if it has considered all.
 func (l *listing) page(ctx context.Context) (page *perdure.Page[perdure.JobView], end perdure.JobID, err error) {
 	q, limit := l.query, pageSizeOf(l.query)
-	f, err := filterOf(q)
+	f, err := l.svc.filterOf(ctx, q)
 	if err != nil {
 		return nil, end, err
 	}
@@ -105,6 +105,15 @@ func (l *listing) views(ctx context.Context, jobs []*kernel.Job) (views []perdur
 }
 
 // filterOf returns what the store compares of a query.
+func (svc *Service) filterOf(ctx context.Context, q *perdure.JobQuery) (kernel.JobFilter, error) {
+	f, err := filterOf(q)
+	if err != nil || q.Parent == "" {
+		return f, err
+	}
+	return f, svc.withinParent(ctx, q.Parent, &f)
+}
+
+// filterOf is the method, without the parent of the query.
 func filterOf(q *perdure.JobQuery) (kernel.JobFilter, error) {
 	f := kernel.JobFilter{Phases: q.Phases, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels,
 		Agent: q.Agent, Step: q.Step, ErrorCode: q.Error, Alert: q.Alert, Ascending: q.OldestFirst, MaxRead: perdure.MaxListRead}

@@ -460,14 +460,16 @@ func (s *liveJobs) id(v *perdure.JobView) perdure.JobID { return v.ID }
 func (s *liveJobs) text(id perdure.JobID) string        { return hex.EncodeToString(id[:]) }
 func (s *liveJobs) key() string                         { return keyOf(s.q) }
 func (s *liveJobs) listing() *listing                   { l := s.svc.newListing(&s.q); l.live = true; return l }
-func (s *liveJobs) filter() (kernel.JobFilter, error)   { return filterOf(&s.q) }
+func (s *liveJobs) filter(ctx context.Context) (kernel.JobFilter, error) {
+	return s.svc.filterOf(ctx, &s.q)
+}
 
 func (s *liveJobs) head(ctx context.Context) (*perdure.Page[perdure.JobView], perdure.JobID, error) {
 	return s.listing().page(ctx)
 }
 
 func (s *liveJobs) window(ctx context.Context, first, end perdure.JobID) ([]perdure.JobView, error) {
-	f, err := s.filter()
+	f, err := s.filter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -490,7 +492,7 @@ func (s *liveJobs) window(ctx context.Context, first, end perdure.JobID) ([]perd
 }
 
 func (s *liveJobs) ahead(ctx context.Context, first perdure.JobID) (int, error) {
-	f, err := s.filter()
+	f, err := s.filter(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -56,7 +56,7 @@ func (svc *Service) PutSchedule(ctx context.Context, r operate.ScheduleRequest) 
 	if err != nil {
 		return nil, false, err
 	}
-	if err := maySubmit(ctx, plan); err != nil {
+	if err := svc.maySubmit(ctx, plan); err != nil {
 		return nil, false, err
 	}
 	if err := svc.keepPlan(ctx, plan); err != nil {

@@ -64,6 +64,7 @@ type Store interface {
 	kernel.HostReader
 	kernel.ScheduleReader
 	kernel.DefinitionReader
+	kernel.ChildReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	HeldRoles(context.Context) ([]kernel.HeldRole, error)

@@ -35,7 +35,7 @@ func (svc *Service) SubmitPlan(ctx context.Context, plan *definition.Plan) (*per
 	if err := kernel.CheckPlans(plan); err != nil {
 		return nil, false, err
 	}
-	if err := maySubmit(ctx, plan); err != nil {
+	if err := svc.maySubmit(ctx, plan); err != nil {
 		return nil, false, err
 	}
 	if err := svc.keepPlan(ctx, plan); err != nil {
@@ -102,7 +102,7 @@ func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []
 	plans, places := make([]*definition.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
 	for i, err := range errs {
 		if err == nil {
-			err = maySubmit(ctx, parsed[i])
+			err = svc.maySubmit(ctx, parsed[i])
 		}
 		if err == nil {
 			err = svc.keepPlan(ctx, parsed[i])
@@ -132,12 +132,66 @@ func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []
 	return answers, nil
 }
 
-// maySubmit returns why the caller may not submit a job of the plan's type; nil if it may.
-func maySubmit(ctx context.Context, plan *definition.Plan) error {
+// maySubmit returns why the caller may not submit a job of the plan's type, or one of its children; nil if it may. A child may
+// have a type that begins with that of its parent and a dot, as the children of the short form of forEach have.
+func (svc *Service) maySubmit(ctx context.Context, plan *definition.Plan) error {
 	id, typ := operate.IdentityOf(ctx), plan.Definition.Type
-	if id == nil || id.MaySubmit(typ) {
+	switch {
+	case id == nil:
+		return nil
+	case !id.MaySubmit(typ):
+		return mayNot(id, typ)
+	}
+	for i := range plan.Steps {
+		if job := plan.Steps[i].Job; job != nil {
+			if err := svc.maySubmitChild(ctx, id, typ, job.Definition); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maySubmitChild checks the definition of children, and of theirs. What a stored definition has as children is up to who stored
+// it.
+func (svc *Service) maySubmitChild(ctx context.Context, id *operate.Identity, parent string, of json.RawMessage) error {
+	var ref string
+	if json.Unmarshal(of, &ref) == nil {
+		text, _, err := svc.named(ctx, ref)
+		if perdure.CodeOf(err) == perdure.CodeNotFound {
+			return nil // the step fails
+		}
+		if err != nil {
+			return err
+		}
+		of = text
+	}
+	var def struct {
+		Type  string
+		Steps map[string]struct {
+			Job *struct{ Definition json.RawMessage }
+		}
+	}
+	if err := json.Unmarshal(of, &def); err != nil {
+		return perdure.Refuse(perdure.CodeInvalid, "the definition of children cannot be read: %v", err)
+	}
+	if !id.MaySubmit(def.Type) && !strings.HasPrefix(def.Type, parent+".") {
+		return mayNot(id, def.Type)
+	}
+	if ref != "" {
 		return nil
 	}
+	for _, s := range def.Steps {
+		if s.Job != nil {
+			if err := svc.maySubmitChild(ctx, id, def.Type, s.Job.Definition); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func mayNot(id *operate.Identity, typ string) error {
 	e := perdure.Refuse(perdure.CodeForbidden, "the token %s may not submit jobs of type %s", id.Name, typ)
 	e.Hint = "the types of the token: " + strings.Join(id.Types, ", ")
 	return e

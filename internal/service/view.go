@@ -625,7 +625,7 @@ func jobView(j *kernel.Job) perdure.JobView {
 	if j.States != nil {
 		v.States = new(*j.States)
 	}
-	v.OutputError, v.MadeFrom = j.OutputError, j.MadeFrom
+	v.OutputError, v.MadeFrom, v.Parent = j.OutputError, j.MadeFrom, j.Parent.Shown()
 	if j.OutputError != "" {
 		v.Output = plain.OrNull(nil)
 	}
@@ -664,6 +664,9 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 	}
 	if s.LastError != "" || s.ErrorCode != "" {
 		v.LastError = &perdure.RunError{Code: s.ErrorCode, Message: s.LastError}
+	}
+	if s.Children != "" {
+		v.Children = childrenView(s)
 	}
 	if s.Progress != "" {
 		v.Progress = json.RawMessage(s.Progress)

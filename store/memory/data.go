@@ -57,6 +57,8 @@ type data struct {
 	firings          map[kernel.FiringKey]kernel.Firing
 	signals          map[int64]*kernel.Signal
 	lastSignal       int64
+	news             map[int64]kernel.ChildNews
+	lastNews         int64
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -91,6 +93,7 @@ func newData() data {
 		schedules:     map[string]kernel.Schedule{},
 		firings:       map[kernel.FiringKey]kernel.Firing{},
 		signals:       map[int64]*kernel.Signal{},
+		news:          map[int64]kernel.ChildNews{},
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},

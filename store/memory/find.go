@@ -79,7 +79,8 @@ func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, erro
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
-	return refs(max, tx.unsettledWhere(byTime(dueAt), func(s *kernel.Step) bool { return hasCome(dueAt(s), now) })), nil
+	due := refs(max, tx.unsettledWhere(byTime(dueAt), func(s *kernel.Step) bool { return hasCome(dueAt(s), now) }))
+	return append(due, tx.ownersWithNews(storedTime(now), max-len(due), due)...), nil
 }
 
 func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {

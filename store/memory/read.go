@@ -273,6 +273,9 @@ func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, e
 				ready[places.Ready.Agent] = true
 			}
 		}
+		for _, n := range s.news {
+			look(n.At)
+		}
 		for _, j := range s.jobs {
 			look(j.OverdueAt())
 		}

@@ -67,6 +67,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 		set(tx, tx.artifactUses, use, true)
 	}
 	tx.changeFirings(c.Firings)
+	if err := tx.saveNews(c); err != nil {
+		return err
+	}
 	return tx.addNotifications(c.WithAlertIDs(ids))
 }
 

@@ -115,7 +115,10 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
 	var found []kernel.StepRef
 	err := tx.run(pgwire.Into(pgwire.New(dueSQL).Time(now).Int(max), &found, scanRef))
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	return tx.addOwners(found, now, max)
 }
 
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {

@@ -29,6 +29,7 @@ const (
 	// $2, may have no mark: all its ready steps may be in lanes of limits, or in bundles.
 	lookSQL = `select ` + readingSQL + `, least(
 		(select at from perdure.due order by at limit 1),
+		(select at from perdure.child_news order by at limit 1),
 		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
 		(select until_at from perdure.out order by until_at limit 1),
 		array(select agent from unnest($1::text[]) as a (agent)

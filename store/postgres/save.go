@@ -50,6 +50,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.artifactUses(c.ArtifactUses)
 	w.firings(c.Firings)
 	w.unique(c)
+	w.news(c)
 	if needsWakeUp(c) || len(w.queues.delPermits) > 0 {
 		tx.wakes |= wakeReady
 	}

@@ -82,17 +82,30 @@ func (tx *tx) DeleteDefinition(name string, version int) error {
 	return tx.run(pgwire.New(deleteAllSQL).Text(name), pgwire.New(deleteHeadSQL).Text(name))
 }
 
-func (s *Store) StoredDefinition(ctx context.Context, name string, version int) (*kernel.StoredDefinition, *kernel.DefinitionHead, error) {
-	type found struct {
-		version kernel.StoredDefinition
-		head    kernel.DefinitionHead
+// versionOf is a version with the row of its name.
+type versionOf struct {
+	version kernel.StoredDefinition
+	head    kernel.DefinitionHead
+}
+
+func scanVersionOf(r *pgwire.Reader) versionOf {
+	f := versionOf{version: scanVersion(r)}
+	f.head = kernel.DefinitionHead{Name: f.version.Name, Current: int(r.Int64()), Latest: int(r.Int64()), UpdatedAt: r.Time()}
+	f.version.Text = []byte(r.Text())
+	return f
+}
+
+func (tx *tx) FindDefinition(name string, version int) (*kernel.StoredDefinition, error) {
+	var found []versionOf
+	err := tx.run(pgwire.Into(pgwire.New(versionSQL).Text(name).Int64(int64(version)), &found, scanVersionOf))
+	if err != nil || len(found) == 0 {
+		return nil, err
 	}
-	list, err := query(ctx, s, pgwire.New(versionSQL).Text(name).Int64(int64(version)), func(r *pgwire.Reader) found {
-		f := found{version: scanVersion(r)}
-		f.head = kernel.DefinitionHead{Name: f.version.Name, Current: int(r.Int64()), Latest: int(r.Int64()), UpdatedAt: r.Time()}
-		f.version.Text = []byte(r.Text())
-		return f
-	})
+	return &found[0].version, nil
+}
+
+func (s *Store) StoredDefinition(ctx context.Context, name string, version int) (*kernel.StoredDefinition, *kernel.DefinitionHead, error) {
+	list, err := query(ctx, s, pgwire.New(versionSQL).Text(name).Int64(int64(version)), scanVersionOf)
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
 	}

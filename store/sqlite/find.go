@@ -241,8 +241,12 @@ func (tx *tx) plainLanes(agent string) ([]kernel.LaneID, error) {
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
-	return all(tx.c, (*row).ref, `
+	due, err := all(tx.c, (*row).ref, `
 		SELECT job, idx FROM perdure_step WHERE due_at <= ? ORDER BY due_at, job, idx `+limitTo, micros(now), atMost(max))
+	if err != nil {
+		return nil, err
+	}
+	return tx.addOwners(due, now, max)
 }
 
 // Expired reads the sets that are due, until later sets can contain no earlier run. It moves sets whose locks were

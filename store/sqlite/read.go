@@ -391,6 +391,7 @@ func (s *Store) Poll(ctx context.Context, agents []string) (l kernel.PollAnswer,
 		for _, query := range []string{
 			`SELECT min(due_at) FROM perdure_step WHERE due_at IS NOT NULL`,
 			`SELECT min(look_at) FROM perdure_step WHERE look_at IS NOT NULL`,
+			`SELECT min(at) FROM perdure_child_news`,
 		} {
 			at, err := one(c, (*row).time, query)
 			if err != nil {

@@ -77,6 +77,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 	if err := tx.saveUnique(c); err != nil {
 		return err
 	}
+	if err := tx.saveNews(c); err != nil {
+		return err
+	}
 	if len(tx.lanesLeft)+len(tx.lanesEntered)+len(c.CloseLanes) > 0 {
 		if err := tx.saveLanes(c.CloseLanes); err != nil {
 			return err

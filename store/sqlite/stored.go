@@ -34,6 +34,12 @@ func readVersion(r *row) kernel.StoredDefinition {
 	return v
 }
 
+func readVersionWithText(r *row) kernel.StoredDefinition {
+	v := readVersion(r)
+	v.Text = r.bytes()
+	return v
+}
+
 func oneHead(c *conn, name string) (*kernel.DefinitionHead, error) {
 	found, err := all(c, readHead, headSQL, name)
 	if err != nil || len(found) == 0 {
@@ -50,6 +56,18 @@ func (tx *tx) CountDefinitions() (int, error) { return one(tx.c, (*row).int, cou
 
 func (tx *tx) VersionsOf(name string) ([]kernel.StoredDefinition, error) {
 	return all(tx.c, readVersion, versionsSQL, name)
+}
+
+func (tx *tx) FindDefinition(name string, version int) (*kernel.StoredDefinition, error) {
+	head, err := oneHead(tx.c, name)
+	if err != nil || head == nil {
+		return nil, err
+	}
+	found, err := all(tx.c, readVersionWithText, versionSQL, name, cmp.Or(version, head.Current))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
 }
 
 func (tx *tx) PutDefinition(now kernel.DefinitionHead, was *kernel.DefinitionHead, added *kernel.StoredDefinition) error {
@@ -91,11 +109,7 @@ func (s *Store) StoredDefinition(ctx context.Context, name string, version int) 
 		if head, err = oneHead(c, name); err != nil || head == nil {
 			return err
 		}
-		found, err := all(c, func(r *row) kernel.StoredDefinition {
-			v := readVersion(r)
-			v.Text = r.bytes()
-			return v
-		}, versionSQL, name, cmp.Or(version, head.Current))
+		found, err := all(c, readVersionWithText, versionSQL, name, cmp.Or(version, head.Current))
 		if len(found) > 0 {
 			v = &found[0]
 		} else {

@@ -28,6 +28,8 @@ var inFlightChecks = []check{
 	{"Permits/Buckets", buckets},
 	{"Unique/RowsAreReplacedAndReleased", uniqueRows},
 	{"Unique/ConflictsAreRetried", uniqueConflicts},
+	{"Children/NewsIsFoundAndTakenOnce", childNews},
+	{"Children/ColumnsAreKept", childColumns},
 	{"Permits/LimitSetInTheTransaction", permitsLimitSetInTheTransaction},
 	{"Permits/FollowTheirRows", permitsFollowTheirRows},
 	{"Save/JobAndFirstStepSeparately", saveJobAndFirstStep},

@@ -344,6 +344,30 @@ var operations = []operation{
 			return &c, nil
 		})
 	}},
+	{"child news", func(d *differential) act {
+		var c kernel.Changes
+		for range 1 + d.rnd.IntN(3) {
+			n := kernel.ChildNews{Owner: kernel.StepRef{Job: id(d.someJob()), Index: d.rnd.IntN(2)}, Child: id(d.someJob()), At: d.time(),
+				From: kernel.ChildState(d.rnd.IntN(5)), To: kernel.ChildState(d.rnd.IntN(5))}
+			c.News = append(c.News, n)
+		}
+		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
+	}},
+	{"taken child news", func(d *differential) act {
+		owner, most := kernel.StepRef{Job: id(d.someJob()), Index: d.rnd.IntN(2)}, d.max()
+		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
+			taken, err := tx.ChildNews(owner, most)
+			return &kernel.Changes{TakenNews: taken}, err
+		})
+	}},
+	{"ChildNews", func(d *differential) act {
+		owner, most := kernel.StepRef{Job: id(d.someJob()), Index: d.rnd.IntN(2)}, d.max()
+		return inTx(func(tx kernel.Tx) ([]kernel.ChildNews, error) { return withoutNumbers(tx.ChildNews(owner, most)) })
+	}},
+	{"FindDefinition", func(d *differential) act {
+		name, version := d.pick("order", "import"), d.rnd.IntN(3)
+		return inTx(func(tx kernel.Tx) (*kernel.StoredDefinition, error) { return tx.FindDefinition(name, version) })
+	}},
 	{"UniqueJobs", func(d *differential) act {
 		return inTx(func(tx kernel.Tx) ([]kernel.UniqueJob, error) {
 			var keys []kernel.UniqueKey

@@ -14,7 +14,7 @@ import (
 
 func BenchmarkExpr(b *testing.B) {
 	for b.Loop() {
-		if _, m := compileExpression("input.amount > 0 && input.b.c != 'x'", true); m != nil {
+		if _, m := compileExpression("input.amount > 0 && input.b.c != 'x'", true, ""); m != nil {
 			b.Fatal(m)
 		}
 	}
@@ -160,7 +160,7 @@ type unchecked struct {
 }
 
 func (u *unchecked) Compile(n *text.Node, p *text.Pointer, s Span) (*Compiled, json.RawMessage) {
-	c, bad, _ := u.programs.Compile(s.Expr, false, nil)
+	c, bad, _ := u.programs.Compile(s.Expr, false, "", nil)
 	if bad != nil {
 		bad.Record(u.faults, n, p, s.At)
 	}

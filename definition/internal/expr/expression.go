@@ -34,8 +34,9 @@ import (
 type Expression struct {
 	src       string // as it was written
 	condition bool   // it gives true or false
-	Early     bool   // all that it reads is known when a job is submitted
-	path      *Path  // nil: a program
+	loop      Loop
+	Early     bool  // all that it reads is known when a job is submitted
+	path      *Path // nil: a program
 	programs  *Programs
 }
 
@@ -61,7 +62,7 @@ func (m *Fault) Record(fs *text.Faults, n *text.Node, p *text.Pointer, at int) {
 }
 
 // compileExpression compiles src. If truth is set, its result must be true or false.
-func compileExpression(src string, truth bool) (*Compiled, *Fault) {
+func compileExpression(src string, truth bool, loop Loop) (*Compiled, *Fault) {
 	if len(src) > perdure.MaxExpressionBytes {
 		return nil, &Fault{Large: true, Message: fmt.Sprintf("an expression of %d bytes; at most %d", len(src), perdure.MaxExpressionBytes),
 			Hint: "let an agent compute what takes that many words"}
@@ -71,8 +72,8 @@ func compileExpression(src string, truth bool) (*Compiled, *Fault) {
 	if trimmed == "" {
 		return nil, &Fault{Message: "an empty expression"}
 	}
-	c := &Compiled{Expr: &Expression{src: src, condition: truth}}
-	if p, ok := parsePath(trimmed); ok {
+	c := &Compiled{Expr: &Expression{src: src, condition: truth, loop: loop}}
+	if p, ok := parsePath(trimmed, loop); ok {
 		p.At = strings.Index(src, trimmed)
 		c.Paths = []Path{p}
 		c.Expr.path = &c.Paths[0]
@@ -90,7 +91,7 @@ func (c *Compiled) compile() *Fault {
 	if err != nil {
 		return faultOf(src, err)
 	}
-	r := rewriter{src: src}
+	r := rewriter{src: src, names: c.Expr.loop}
 	r.rewrite(&tree.Node, false)
 	if r.bad != nil {
 		return r.bad

@@ -24,11 +24,40 @@ const (
 	RootOutput      // these three in an undo only
 	RootKey
 	RootDoKey
+	RootItem  // of a step with forEach: the item of the child, under the name that the step gives it
+	RootIndex // and its number
 )
 
 var rootsByName = map[string]root{"input": rootInput, "job": RootJob, "steps": RootStep, "output": RootOutput, "key": RootKey, "doKey": RootDoKey}
 
 var RootNames = []string{"input", "job", "steps", "output", "key", "doKey"}
+
+// Loop is the name that a step with forEach gives to the item of a child; empty: the expression is of no such step. Beside it,
+// index is the number of the item.
+type Loop string
+
+// IndexName is the name of the number of an item.
+const IndexName = "index"
+
+// root returns the root that a name stands for.
+func (l Loop) root(name string) (root, bool) {
+	switch {
+	case l != "" && name == string(l):
+		return RootItem, true
+	case l != "" && name == IndexName:
+		return RootIndex, true
+	}
+	r, ok := rootsByName[name]
+	return r, ok
+}
+
+// names are all names of roots.
+func (l Loop) names() []string {
+	if l == "" {
+		return RootNames
+	}
+	return slices.Concat(RootNames, []string{string(l), IndexName})
+}
 
 // Path is a reference such as input.legs[0].city: a root and selectors. It is looked up in raw JSON, so that numbers keep
 // their digits.
@@ -52,7 +81,14 @@ func (p *Path) String() string { return p.upto(len(p.Selectors)) }
 // upto writes the path with its first n selectors.
 func (p *Path) upto(n int) string {
 	var b strings.Builder
-	b.WriteString(RootNames[p.Root])
+	switch p.Root {
+	case RootItem:
+		b.WriteString("the item")
+	case RootIndex:
+		b.WriteString(IndexName)
+	default:
+		b.WriteString(RootNames[p.Root])
+	}
 	if p.Root == RootStep {
 		b.WriteString("." + p.Step + ".output")
 	}
@@ -75,7 +111,7 @@ func (p *Path) early() bool {
 }
 
 // parsePath reads an expression that is only a path; ok is false for all others.
-func parsePath(src string) (p Path, ok bool) {
+func parsePath(src string, loop Loop) (p Path, ok bool) {
 	i := 0
 	word := func() string {
 		start := i
@@ -84,7 +120,7 @@ func parsePath(src string) (p Path, ok bool) {
 		}
 		return src[start:i]
 	}
-	p.Root, ok = rootsByName[word()]
+	p.Root, ok = loop.root(word())
 	for ok && i < len(src) {
 		k := Selector{}
 		if strings.HasPrefix(src[i:], "?.") {
@@ -181,6 +217,10 @@ func (p *Path) start(s *kernel.Scope) (json.RawMessage, []Selector, error) {
 		return loaded(s.Output, p)
 	case RootKey:
 		return text.AppendString(nil, s.Key), p.Selectors, nil
+	case RootItem:
+		return loaded(s.Item, p)
+	case RootIndex:
+		return strconv.AppendInt(nil, int64(s.Index), 10), p.Selectors, nil
 	case RootDoKey:
 		return text.AppendString(nil, s.DoKey), p.Selectors, nil
 	}
@@ -297,3 +337,13 @@ func kindOf(raw json.RawMessage) text.Kind {
 	}
 	return text.Number
 }
+
+// IsTaken reports whether a name cannot be that of an item, because expressions give it another meaning.
+func IsTaken(name string) bool {
+	_, root := rootsByName[name]
+	_, function := arities[name]
+	return root || function || name == IndexName || name == rootSecret || slices.Contains(predicates, name) || slices.Contains(words, name)
+}
+
+// words are the words of expressions that are no names.
+var words = []string{"true", "false", "nil", "null", "not", "in", "and", "or", "matches", "contains", "startsWith", "endsWith", "let", "if", "else", "schedule"}

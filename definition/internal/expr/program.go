@@ -29,6 +29,7 @@ type Programs struct {
 type programKey struct {
 	src   string
 	truth bool
+	loop  Loop
 }
 
 // MaxProgramBytes bounds the programs that are kept. A usual one takes 1 or 2 KB, the largest some 100 KB.
@@ -39,20 +40,20 @@ const CompileWork = 16
 
 // Compile compiles src, or returns it from the cache. If truth is set, the result of src must be true or false. The
 // error is the budget's.
-func (p *Programs) Compile(src string, truth bool, budget *kernel.Budget) (*Compiled, *Fault, error) {
+func (p *Programs) Compile(src string, truth bool, loop Loop, budget *kernel.Budget) (*Compiled, *Fault, error) {
 	p.once.Do(func() { p.cache = lru.New[programKey](MaxProgramBytes, (*Compiled).bytes) })
-	if c, ok := p.cache.Get(programKey{src, truth}); ok {
+	if c, ok := p.cache.Get(programKey{src, truth, loop}); ok {
 		return c, nil, nil
 	}
 	if err := budget.Err(); err != nil {
 		return nil, nil, err
 	}
-	c, bad := compileExpression(src, truth)
+	c, bad := compileExpression(src, truth, loop)
 	if bad != nil {
 		return nil, bad, nil
 	}
 	c.Expr.programs = p
-	p.cache.Put(programKey{c.Expr.src, truth}, c)
+	p.cache.Put(programKey{c.Expr.src, truth, loop}, c)
 	if c.prog == nil {
 		return c, nil, nil // there was little to do
 	}
@@ -63,7 +64,7 @@ func (p *Programs) Compile(src string, truth bool, budget *kernel.Budget) (*Comp
 // the budget of the call, but not to the work of the rendering: whether a rendering does too much work must not depend
 // on the cache.
 func (p *Programs) program(x *Expression, budget *kernel.Budget) (*Compiled, error) {
-	c, bad, err := p.Compile(x.src, x.condition, budget)
+	c, bad, err := p.Compile(x.src, x.condition, x.loop, budget)
 	if bad != nil {
 		err = errors.New(bad.Message) // not reached: the same text was compiled without fault
 	}
@@ -75,7 +76,7 @@ func (p *Programs) Bytes() int { return p.cache.Bytes() }
 
 // Has reports whether the program of src is in the cache.
 func (p *Programs) Has(src string, truth bool) bool {
-	_, ok := p.cache.Get(programKey{src, truth})
+	_, ok := p.cache.Get(programKey{src: src, truth: truth})
 	return ok
 }
 

@@ -21,6 +21,7 @@ import (
 // let, method calls and bytes are refused.
 type rewriter struct {
 	src   string
+	names Loop
 	paths []Path
 	bad   *Fault
 }
@@ -95,7 +96,7 @@ func (r *rewriter) all(nodes ...*ast.Node) {
 
 // path replaces *n if it is a path from one of the roots.
 func (r *rewriter) path(n *ast.Node, lax bool) bool {
-	p, ok := pathOf(*n)
+	p, ok := pathOf(*n, r.names)
 	if !ok || !p.takeStep() {
 		return false
 	}
@@ -124,14 +125,14 @@ func start(n ast.Node) ast.Node {
 }
 
 // pathOf reads a tree of constant members as a path.
-func pathOf(n ast.Node) (p Path, ok bool) {
+func pathOf(n ast.Node, loop Loop) (p Path, ok bool) {
 	switch x := n.(type) {
 	case *ast.IdentifierNode:
-		p.Root, ok = rootsByName[x.Value]
+		p.Root, ok = loop.root(x.Value)
 	case *ast.ChainNode:
-		return pathOf(x.Node)
+		return pathOf(x.Node, loop)
 	case *ast.MemberNode:
-		if p, ok = pathOf(x.Node); !ok || x.Method {
+		if p, ok = pathOf(x.Node, loop); !ok || x.Method {
 			return p, false
 		}
 		k := Selector{optional: x.Optional}
@@ -164,8 +165,8 @@ func (r *rewriter) identifier(x *ast.IdentifierNode) {
 		r.refuse(x, bad.Message, bad.Hint)
 		return
 	}
-	hint := "names are " + strings.Join(RootNames, ", ") + "; text is quoted; a literal ${ is written $${"
-	if nearest := text.Nearest(x.Value, RootNames); nearest != "" {
+	hint := "names are " + strings.Join(r.names.names(), ", ") + "; text is quoted; a literal ${ is written $${"
+	if nearest := text.Nearest(x.Value, r.names.names()); nearest != "" {
 		hint = "did you mean " + text.Quote(nearest) + "?"
 	}
 	r.refuse(x, "unknown name "+text.Quote(x.Value), hint)

@@ -25,7 +25,7 @@ func TestProgramSizesAreTrue(t *testing.T) {
 		t.Run("program "+name, func(t *testing.T) {
 			all, bytes := cases.Kept(func() (all []*Compiled) {
 				for i := range n {
-					c, bad := compileExpression(src(i), false)
+					c, bad := compileExpression(src(i), false, "")
 					if bad != nil {
 						t.Fatal(bad.Message)
 					}

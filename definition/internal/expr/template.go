@@ -338,3 +338,21 @@ func (ps Pieces) Fill(v *Evaluator) (json.RawMessage, error) {
 	}
 	return append(b, '"'), nil
 }
+
+// Lift returns a string with another expression in place of each of its expressions. A string without expressions, and one
+// that refers to secrets, is returned as it is. replace returns the new text of the expression src.
+func Lift(s string, replace func(src string) string) string {
+	spans, bad := split(s)
+	if bad != nil || spans == nil || slices.ContainsFunc(spans, func(s Span) bool { return s.hole && refersToSecret(s.Expr) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, s := range spans {
+		if s.hole {
+			b.WriteString("${" + replace(s.Expr) + "}")
+		} else {
+			b.WriteString(strings.ReplaceAll(s.text, "${", "$${"))
+		}
+	}
+	return b.String()
+}

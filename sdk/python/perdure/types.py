@@ -58,6 +58,21 @@ class StateNames(TypedDict, total=False):
     undone: str
 
 
+class _ChildCounts(TypedDict):
+    active: int
+    done: int
+    failed: int
+    parked: int
+    submitted: int
+    total: int
+    undone: int
+    unsure: int
+
+
+class ChildCounts(_ChildCounts, total=False):
+    madeFrom: str
+
+
 class _RunError(TypedDict):
     message: str
 
@@ -95,13 +110,14 @@ class Holder(_Holder, total=False):
 
 
 class _Reason(TypedDict):
-    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "noHost", "held", "limit", "agentBusy", "running", "notYet", "signal", "afterSteps"]
+    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "noHost", "held", "limit", "agentBusy", "running", "notYet", "signal", "children", "afterSteps"]
     text: str
 
 
 class Reason(_Reason, total=False):
     agent: str
     approvals: List[Mark]
+    children: ChildCounts
     code: str
     count: int
     group: str
@@ -148,6 +164,7 @@ class Step(_Step, total=False):
     was              current state before the latest run
     after            the steps that it waits for
     availableAt      it is not dispatched before this time
+    children         of a step with children: how far they are
     completeBy       the deadline of the run in flight
     endedAt          end of the latest run
     givenUp          it was unsettled when the job was given up
@@ -176,6 +193,7 @@ class Step(_Step, total=False):
 
     after: List[str]
     availableAt: str
+    children: ChildCounts
     completeBy: str
     endedAt: str
     givenUp: bool
@@ -251,6 +269,7 @@ class Job(_Job, total=False):
     output           of a job that is done; None if it could not be computed
     outputBytes      size of an output that is left out
     outputError      why the output could not be computed
+    parent           the step whose child the job is: JOB/STEP
     restarts         how often a restart rung was used
     settledAt        when it was settled
     startAt          when the job starts; missing: at once
@@ -277,6 +296,7 @@ class Job(_Job, total=False):
     output: Any
     outputBytes: int
     outputError: str
+    parent: str
     restarts: int
     settledAt: str
     startAt: str
@@ -324,6 +344,7 @@ class StepDetail(_StepDetail, total=False):
     was              current state before the latest run
     after            the steps that it waits for
     availableAt      it is not dispatched before this time
+    children         of a step with children: how far they are
     completeBy       the deadline of the run in flight
     endedAt          end of the latest run
     givenUp          it was unsettled when the job was given up
@@ -352,6 +373,7 @@ class StepDetail(_StepDetail, total=False):
 
     after: List[str]
     availableAt: str
+    children: ChildCounts
     completeBy: str
     endedAt: str
     givenUp: bool

@@ -48,6 +48,17 @@ export interface JobDefinition {
   unique?: UniqueDefinition;
 }
 
+export interface ChildJob {
+  /** The name of a stored definition, with or without a version, or a definition. A name without a version means the version that is current when the step begins. */
+  definition: string | Record<string, unknown>;
+  /** The input of the job. Strings may have ${…}. */
+  input?: unknown;
+  /** Labels of the job. Default: those of the parent. */
+  labels?: Record<string, string>;
+  /** Priority of the job. Default: that of the parent. */
+  priority?: number;
+}
+
 export type hostLabels = Record<string, "*" | string>;
 
 /** The rungs apply from the first to the last. A ladder that does not end otherwise ends with park. */
@@ -101,24 +112,36 @@ export type Rung = "park" | "undo" | "skip" | { times?: number; wait: string } |
 export type HttpStatuses = (number | string)[] | string;
 
 export interface StepDefinition {
-  /** The agent that runs the step: http, shell, exec, sleep, approval, signal, or an agent of your own. */
-  agent: string;
   /** The action of the agent. Default: the name of the step. */
   action?: string;
   /** The steps that must be settled first. */
   after?: string[];
+  /** The agent that runs the step: http, shell, exec, sleep, approval, signal, or an agent of your own. */
+  agent?: string;
+  /** The name of the item in the expressions of a step with forEach. Beside it, index is its number, from 0. */
+  as?: string;
+  /** list: the output has the outputs of the children in the order of the items (items), up to 1 MiB. Otherwise it has counts: total, done and failed. */
+  collect?: "none" | "list";
   /** The time within which each run must end: the longest that a good run takes, and some more. */
   completeWithin?: string;
+  /** The step has a child job for each item of a list (in), or each whole number from the first of range up to the one before the second. At most 100,000, and 1,000,000 without collect: list. */
+  forEach?: { in?: unknown[] | string; range?: (number | string)[] };
   /** How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin. */
   heartbeat?: string;
   /** A JSON Schema (2020-12) of the input of do runs. If it does not fit, no run is dispatched, and the step fails with the code inputInvalid. */
   inputSchema?: unknown;
+  /** The job that is the child of the step, or each of its children with forEach. In place of agent. */
+  job?: ChildJob;
   /** Limits of which each run, and each undo run, holds a permit until it ends. */
   limits?: LimitDefinition[];
+  /** How many children of forEach are unsettled at a time. */
+  maxParallel?: number;
   /** The escalation ladder when the retries are used up. Default: that of the job. */
   onFailure?: Ladder;
   /** A JSON Schema (2020-12) of the output of do runs. If it does not fit, the run has failed with the code outputInvalid, and is not tried again. */
   outputSchema?: unknown;
+  /** failed: a child that is parked counts as failed, and is undone. Default: it waits for its operator. */
+  parkedIs?: "failed";
   /** pack: of the hosts that fit, the one with the least left over. spread: the one with the most. */
   place?: "pack" | "spread";
   /** Labels of hosts that go first. They exclude none. */
@@ -131,12 +154,21 @@ export interface StepDefinition {
   retry?: RetryDefinition;
   /** The time between SIGTERM and SIGKILL for a program of exec, at most 5m and half of completeWithin. Default: that of the host, 10s, and at most a quarter of completeWithin. */
   stopWithin?: string;
+  /** How many children of forEach may fail. Default: none. */
+  tolerate?: Tolerance;
   /** How the step is undone. Without it there is nothing to undo. */
   undo?: UndoDefinition;
+  /** reverse: the children are undone from the last to the first. With maxParallel: 1, one after the other. */
+  undoOrder?: "reverse";
   /** An expression; if it is false the step is skipped, and its output is null. */
   when?: string;
   /** The input of the agent. Strings may have ${…}. A ${…} that is the whole string keeps the type of its value; $${ is a literal ${. A ${secret.NAME} is resolved where the agent runs. */
   with?: unknown;
+}
+
+export interface Tolerance {
+  /** A number of children, or a share of all: 1%. */
+  failed: number | string;
 }
 
 export interface UndoDefinition {

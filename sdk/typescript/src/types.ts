@@ -255,7 +255,7 @@ export interface BulkFilter {
   label?: Record<string, string>;
   phase?: Phase[];
   q?: string;
-  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "afterSteps";
+  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "children" | "afterSteps";
   since?: string;
   step?: string;
   type?: string;
@@ -302,6 +302,18 @@ export interface CatchUpBody {
   max?: number;
   /** Only times that passed so long ago at most; default: 1h */
   within?: string;
+}
+
+export interface ChildCounts {
+  active: number;
+  done: number;
+  failed: number;
+  parked: number;
+  submitted: number;
+  total: number;
+  undone: number;
+  unsure: number;
+  madeFrom?: string;
 }
 
 export interface ClaimAnswer {
@@ -622,6 +634,7 @@ export interface Job {
   output?: unknown;
   outputBytes?: number;
   outputError?: string;
+  parent?: string;
   restarts?: number;
   settledAt?: string;
   startAt?: string;
@@ -1000,10 +1013,11 @@ export interface RawRun {
 }
 
 export interface Reason {
-  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "afterSteps";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "children" | "afterSteps";
   text: string;
   agent?: string;
   approvals?: Mark[];
+  children?: ChildCounts;
   code?: string;
   count?: number;
   group?: string;
@@ -1026,7 +1040,7 @@ export interface ReasonBody {
 }
 
 export interface ReasonStats {
-  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "afterSteps";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "children" | "afterSteps";
   steps: number;
   capped?: boolean;
   lastClaim?: string;
@@ -1340,6 +1354,7 @@ export interface Step {
   was: State;
   after?: string[];
   availableAt?: string;
+  children?: ChildCounts;
   completeBy?: string;
   endedAt?: string;
   givenUp?: boolean;
@@ -1383,6 +1398,7 @@ export interface StepDetail {
   was: State;
   after?: string[];
   availableAt?: string;
+  children?: ChildCounts;
   completeBy?: string;
   endedAt?: string;
   givenUp?: boolean;

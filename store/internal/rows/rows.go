@@ -117,6 +117,8 @@ var Columns = [...]Column{
 	{"host", Word, false, false, unsafe.Offsetof(step.Host)},
 	{"topic", Text, false, false, unsafe.Offsetof(step.Topic)},
 	{"approval", Text, false, false, unsafe.Offsetof(step.Approval)},
+	{"children", Text, false, false, unsafe.Offsetof(step.Children)},
+	{"owns", Flag, false, false, unsafe.Offsetof(step.Owns)},
 	{"edited", Small, false, false, unsafe.Offsetof(step.Edited)},
 	{"given_up", Flag, false, false, unsafe.Offsetof(step.GivenUp)},
 
@@ -145,6 +147,7 @@ var Columns = [...]Column{
 	{"start_by", Time, true, false, unsafe.Offsetof(job.StartBy)},
 	{"job_has_output", Flag, true, false, unsafe.Offsetof(job.HasOutput)},
 	{"made_from", Text, true, false, unsafe.Offsetof(job.MadeFrom)},
+	{"parent", Text, true, false, unsafe.Offsetof(job.Parent)},
 	{"output_error", Text, true, false, unsafe.Offsetof(job.OutputError)},
 }
 

@@ -1,0 +1,1148 @@
+package kernel
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+)
+
+// A step with children owns jobs: one, or one for each item of forEach. It is never claimed. The rules begin a run of it,
+// submit the children in sets, and count them, until all are settled. The counts are in the row of the step; the children are
+// jobs as all others, and no transaction of a child locks the row of the owner.
+//
+// A child that is parked, goes on or settles reports it to its owner: its transaction stores a ChildNews, which says from which
+// state to which. The transaction that adds the news to the counts of the owner deletes it. So each change counts once, whatever
+// dies, and in whichever order the news is read.
+//
+// The id of a child follows from the run of the owner that began to submit children, and the number of the child. So the owner
+// keeps no list of them, and a set that is submitted again cannot make a second job. The ids of one owner are in the order of
+// the numbers, and no other job is among them.
+//
+// To undo or redo the step, the rules go through the children by their numbers, in sets, and turn each of them in the
+// transaction that moves the cursor of the owner (Pass). They lock the owner before the children, and do not wait for a child
+// that another transaction has locked: a later transaction goes on there.
+//
+// A decision of the owner (its end, its failure, the next set) is made only when no news is left.
+
+// Bounds of steps with children.
+const (
+	// MaxItems is how many children a step may have, and MaxUncollectedItems if it does not collect their outputs.
+	MaxItems            = 100_000
+	MaxUncollectedItems = 1_000_000
+	// MaxParallel is the largest maxParallel.
+	MaxParallel        = 10_000
+	DefaultMaxParallel = 100
+	// MaxChildDepth is how many jobs may be above a job: a parent, its parent, and so on.
+	MaxChildDepth = 8
+	// MaxRange bounds the ends of a range.
+	MaxRange = 1_000_000_000
+	// SpawnSet is how many children one transaction submits, or goes through, for one owner.
+	SpawnSet = 1000
+	// MaxChildNews is how much news one transaction reads for one owner.
+	MaxChildNews = 4000
+
+	// newsDelay is how long news may wait before the owner is found because of it, so that much of it is counted at once.
+	newsDelay = 50 * time.Millisecond
+	// numberBits are the lowest bits of the id of a child, which are its number.
+	numberBits = 20
+)
+
+// Words of definitions.
+const (
+	DefaultItemName = "item"
+	ParkedIsFailed  = "failed"
+	UndoReverse     = "reverse"
+	CollectNone     = "none"
+	CollectList     = "list"
+)
+
+// Error codes of steps with children.
+const (
+	codeTooManyItems  = "tooManyItems"
+	codeItemsNotAList = "itemsNotAList"
+	codeChildFailed   = "childFailed"  // more children have failed than are tolerated
+	codeChildInvalid  = "childInvalid" // the job of a child was refused
+	codeTooDeep       = "tooDeep"      // too many jobs are above the children
+)
+
+// ItemName returns the name of the item in the expressions of a step with children.
+func ItemName(s *StepDefinition) string { return cmp.Or(s.As, DefaultItemName) }
+
+// Parent is the owner of a job: JOB/INDEX/STEP/DEPTH, and /failed if the job is undone when it is parked. Empty: the job is no
+// child.
+type Parent string
+
+// ParentParts are the parts of a Parent.
+type ParentParts struct {
+	StepRef
+	Step        string
+	Depth       int  // how many jobs are above the job: 1 or more
+	ParkedFails bool // the job is undone when it is parked
+}
+
+// Parent returns the text of the parts.
+func (p *ParentParts) Parent() Parent {
+	s := p.Job.String() + "/" + strconv.Itoa(p.Index) + "/" + p.Step + "/" + strconv.Itoa(p.Depth)
+	if p.ParkedFails {
+		s += "/" + ParkedIsFailed
+	}
+	return Parent(s)
+}
+
+// Parts returns the parts; ok is false if the job is no child.
+func (p Parent) Parts() (parts ParentParts, ok bool) {
+	f := strings.Split(string(p), "/")
+	if len(f) < 4 {
+		return parts, false
+	}
+	id, err := perdure.ParseJobID(f[0])
+	index, err2 := strconv.Atoi(f[1])
+	depth, err3 := strconv.Atoi(f[3])
+	if errors.Join(err, err2, err3) != nil {
+		return parts, false
+	}
+	return ParentParts{StepRef{id, index}, f[2], depth, len(f) > 4}, true
+}
+
+// Shown returns JOB/STEP, as users see the parent; empty: the job is no child.
+func (p Parent) Shown() string {
+	parts, ok := p.Parts()
+	if !ok {
+		return ""
+	}
+	return parts.Job.String() + "/" + parts.Step
+}
+
+// ChildState is a child as its owner counts it.
+type ChildState uint8
+
+const (
+	ChildActive ChildState = iota // neither settled nor parked
+	ChildParked
+	ChildDone
+	ChildUndone
+	ChildUnsure // given up
+)
+
+// ChildStateOf returns the state of a child.
+func ChildStateOf(j *Job) ChildState {
+	switch {
+	case j.Phase == perdure.Parked:
+		return ChildParked
+	case j.Phase != perdure.Settled:
+		return ChildActive
+	case j.Current == perdure.Done:
+		return ChildDone
+	case j.Current == perdure.Undone:
+		return ChildUndone
+	}
+	return ChildUnsure
+}
+
+// failed reports whether a child counts as failed while the step is being done.
+func (s ChildState) failed() bool { return s == ChildUndone || s == ChildUnsure }
+
+// ChildNews is a change of a child that its owner has not counted yet. It is never changed: another change of the child is
+// another row.
+type ChildNews struct {
+	Number   int64   // assigned by the store
+	Owner    StepRef // the step
+	Child    perdure.JobID
+	From, To ChildState
+	At       time.Time // the owner is due then
+}
+
+// ChildTx is what transactions do with children.
+type ChildTx interface {
+	// ChildNews returns news of the children of a step, the oldest first, at most max. The job of the step is locked.
+	ChildNews(owner StepRef, max int) ([]ChildNews, error)
+}
+
+// ChildReader reads children.
+type ChildReader interface {
+	// ReadChildNews is ChildTx.ChildNews outside of a transaction.
+	ReadChildNews(ctx context.Context, owner StepRef, max int) ([]ChildNews, error)
+}
+
+// noteChild adds the news of a child whose state has changed. was is nil for a new job, which its owner has counted as active.
+func (c *Changes) noteChild(was, now *Job) {
+	if now.Parent == "" {
+		return
+	}
+	from, to := ChildActive, ChildStateOf(now)
+	if was != nil {
+		from = ChildStateOf(was)
+	}
+	if parts, ok := now.Parent.Parts(); ok && from != to {
+		c.News = append(c.News, ChildNews{Owner: parts.StepRef, Child: now.ID, From: from, To: to, At: now.UpdatedAt.Add(newsDelay)})
+	}
+}
+
+// Pass is what the rules do with the children that exist, one after the other.
+type Pass string
+
+const (
+	NoPass    Pass = ""
+	PassRedo  Pass = "redo"  // all of them were undone, and are done again
+	PassRetry Pass = "retry" // those that have failed are done again
+	PassStop  Pass = "stop"  // those that are not settled are undone, from the last on
+	PassUndo  Pass = "undo"  // all of them are undone
+)
+
+// Children is what a step records of its children. Active to Unsure are the counts of those that exist, as far as their news was
+// counted; their sum is Spawned.
+type Children struct {
+	First    perdure.JobID `json:"first"`              // the id of child 0
+	Digest   string        `json:"digest,omitempty"`   // of what the children were made from
+	MadeFrom string        `json:"madeFrom,omitempty"` // the stored definition with its version
+	Total    int           `json:"total"`
+	Spawned  int           `json:"spawned"` // children 0 to Spawned-1 exist
+	Active   int           `json:"active,omitempty"`
+	Parked   int           `json:"parked,omitempty"`
+	Done     int           `json:"done,omitempty"`
+	Undone   int           `json:"undone,omitempty"`
+	Unsure   int           `json:"unsure,omitempty"`
+
+	Pass   Pass `json:"pass,omitempty"`
+	Cursor int  `json:"cursor,omitempty"` // how many children the pass has gone through
+	// Left is how many of the children that have failed the pass has not reached yet: they do not count as failed.
+	Left int `json:"left,omitempty"`
+
+	FirstFailed perdure.JobID `json:"firstFailed,omitzero"`
+	Settled     int           `json:"settled,omitempty"` // Done when the step was done
+	Turned      bool          `json:"turned,omitempty"`  // an alert childTurned is open
+}
+
+// ChildrenState is the text of a Children, as it is stored; empty: the step has had no children.
+type ChildrenState string
+
+// Read returns the children. A text that cannot be read is an error of the store.
+func (s ChildrenState) Read() (c Children, err error) {
+	if s != "" {
+		err = json.Unmarshal([]byte(s), &c)
+	}
+	return c, err
+}
+
+func (c *Children) state() ChildrenState {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(fmt.Sprintf("children: %v", err)) // it consists of numbers and texts
+	}
+	return ChildrenState(b)
+}
+
+func (c *Children) count(s ChildState) *int {
+	return [...]*int{&c.Active, &c.Parked, &c.Done, &c.Undone, &c.Unsure}[s]
+}
+
+// Unsettled returns how many children are not settled.
+func (c *Children) Unsettled() int { return c.Active + c.Parked }
+
+// Failed returns how many children count as failed while the step is being done.
+func (c *Children) Failed() int { return c.Undone + c.Unsure - c.Left }
+
+// ChildID returns the id of a child from that of child 0.
+func ChildID(first perdure.JobID, number int) perdure.JobID {
+	low := binary.BigEndian.Uint64(first[8:])
+	binary.BigEndian.PutUint64(first[8:], low&^(1<<numberBits-1)|uint64(number))
+	return first
+}
+
+// ChildNumber returns the number of a child.
+func ChildNumber(id perdure.JobID) int {
+	return int(binary.BigEndian.Uint64(id[8:]) & (1<<numberBits - 1))
+}
+
+// ChildrenRange returns ids before and after those of the children of a step, from that of child 0. If that is zero, no id is
+// between them.
+func ChildrenRange(first perdure.JobID) (before, after perdure.JobID) {
+	if first.IsZero() {
+		return before, ChildID(before, 1)
+	}
+	before, after = ChildID(first, 0), ChildID(first, 1<<numberBits-1)
+	low := binary.BigEndian.Uint64(before[8:]) // its upper bits are not zero: they have the variant of the UUID
+	binary.BigEndian.PutUint64(before[8:], low-1)
+	high := binary.BigEndian.Uint64(after[8:])
+	binary.BigEndian.PutUint64(after[8:], high+1)
+	return before, after
+}
+
+// ChildCountsOf returns the counts of a step's children as users see them.
+func ChildCountsOf(c *Children) *perdure.ChildCounts {
+	n := &perdure.ChildCounts{Total: c.Total, Submitted: c.Spawned, Active: c.Active, Parked: c.Parked, Done: c.Done, Undone: c.Undone, Unsure: c.Unsure, MadeFrom: c.MadeFrom}
+	if n.Failed = c.Failed(); c.Pass == PassStop || c.Pass == PassUndo {
+		n.Failed = 0
+	}
+	return n
+}
+
+// firstChild returns the id of child 0 of a run: the time, the cell of the parent, and a hash of the run.
+func firstChild(s *Step, now time.Time) perdure.JobID {
+	sum := sha256.Sum256([]byte(s.Handle()))
+	id := perdure.JobID(sum[:16])
+	at := IDAt(now)
+	copy(id[:6], at[:6])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return ChildID(WithCell(id, CellOf(s.Job)), 0)
+}
+
+// number returns the number of the child that a pass reaches after n others.
+func (c *Children) number(n int, ps *PlanStep) int {
+	if c.Pass == PassStop || c.Pass == PassUndo && ps.UndoOrder == UndoReverse {
+		return c.Spawned - 1 - n
+	}
+	return n
+}
+
+// reached reports whether the pass has gone through a child.
+func (c *Children) reached(number int, ps *PlanStep) bool {
+	if c.number(0, ps) != 0 {
+		number = c.Spawned - 1 - number
+	}
+	return number < c.Cursor
+}
+
+// OwnerWant is a step whose children are to be counted, and perhaps submitted or turned. The caller locks those of Turn that it
+// can lock without waiting, loads all of their steps, and only then reads the news of the step. It adds what it has found
+// (AddOwner).
+type OwnerWant struct {
+	StepRef
+	Definition string          // the stored definition that is wanted; empty: none
+	Turn       []perdure.JobID // the children that the step goes through next
+	Outputs    []perdure.JobID // jobs whose outputs are collected
+}
+
+// OwnerFound is what the caller has found for a want.
+type OwnerFound struct {
+	News       []ChildNews
+	All        bool // there is no more news
+	Definition []byte
+	MadeFrom   string // the name of the definition with its version
+	Missing    error  // why there is no such definition
+	Outputs    map[perdure.JobID][]byte
+	TooLarge   bool // the outputs have more bytes than were read
+}
+
+// AddOwner adds what was found for a step with children.
+func (w *Workset) AddOwner(want *OwnerWant, f *OwnerFound) {
+	if w.owners == nil {
+		w.owners, w.takenNews = map[StepRef]*OwnerFound{}, map[int64]bool{}
+	}
+	f.News = slices.DeleteFunc(f.News, func(n ChildNews) bool { return w.takenNews[n.Number] }) // counted in this workset
+	w.owners[want.StepRef] = f
+}
+
+// UseChildren sets what makes the plans of children.
+func (w *Workset) UseChildren(c Compiler) { w.compiler = c }
+
+// OwnerMoved reports whether the latest event on a step with children has changed it.
+func (w *Workset) OwnerMoved(ref StepRef) bool { return w.ownersMoved[ref] }
+
+// IsOwner reports whether a step that was added has children.
+func (w *Workset) IsOwner(ref StepRef) bool {
+	e := w.entry(ref.Job)
+	return e != nil && e.steps.at(ref.Index) != nil && e.plan.Steps[ref.Index].Form == ByChildren
+}
+
+// owning reports whether a run of a step with children has begun in direction d and has not ended.
+func (s *Step) owning(d perdure.Direction) bool {
+	return s.Run > 0 && s.Direction == d && s.Outcome == perdure.NoOutcome && s.Current == perdure.Unsure
+}
+
+// ownsAgain reports whether the next do run of a step with children goes on with those of a run that has failed.
+func (s *Step) ownsAgain() bool {
+	return s.Run > 0 && s.Direction == perdure.Do && s.Outcome == perdure.OutcomeFailed && s.Current == perdure.Unsure
+}
+
+// own continues a step with children in a direction, or begins it.
+func (w *Workset) own(e *entry, r *row, d perdure.Direction) {
+	if d == perdure.Undo && !r.owning(d) {
+		c := w.childrenOf(r)
+		if c.Spawned == 0 {
+			r.Current = perdure.Undone
+			w.settle(e, r)
+			return
+		}
+		w.beginOwner(e, r, d)
+		c.Pass, c.Cursor, c.Left = PassUndo, 0, 0
+		if c.Unsettled() > 0 {
+			c.Pass = PassStop
+		}
+		w.putChildren(r, &c)
+	}
+	w.tend(e, r)
+}
+
+// childrenOf returns what a step records of its children.
+func (w *Workset) childrenOf(r *row) Children {
+	c, err := r.Children.Read()
+	if err != nil {
+		panic(fmt.Sprintf("children of step %s of job %s: %v", r.Name, r.Job, err))
+	}
+	return c
+}
+
+func (w *Workset) putChildren(r *row, c *Children) {
+	if s := c.state(); s != r.Children {
+		r.Children, r.dirty = s, true
+		w.moved(r)
+	}
+}
+
+func (w *Workset) moved(r *row) {
+	if w.ownersMoved == nil {
+		w.ownersMoved = map[StepRef]bool{}
+	}
+	w.ownersMoved[r.StepRef] = true
+}
+
+// beginOwner begins a run of a step with children.
+func (w *Workset) beginOwner(e *entry, r *row, d perdure.Direction) {
+	w.keepRun(e, r)
+	r.turnOfRun = 0
+	if d != r.Direction {
+		r.Turn++
+		if d == perdure.Do {
+			w.setOutput(r, nil)
+		}
+	}
+	r.CurrentBeforeRun, r.Current = r.Current, perdure.Unsure
+	r.Run = max(r.Run+1, w.fence)
+	r.Direction, r.Outcome = d, perdure.NoOutcome
+	r.StartedAt, r.EndedAt, r.dirty = w.now, time.Time{}, true
+	e.job.Current, e.job.StartBy, e.dirty = perdure.Unsure, time.Time{}, true
+	w.moved(r)
+}
+
+// awaitChildren lets a step wait for its children. If more can be done at once, it is due at once.
+func (w *Workset) awaitChildren(e *entry, r *row, more bool) {
+	var at time.Time
+	if more {
+		at = w.now
+	}
+	if r.Phase == perdure.Waiting && r.Owns && r.AvailableAt.Equal(at) {
+		return
+	}
+	if r.AvailableAt.IsZero() != at.IsZero() {
+		w.moved(r)
+	}
+	w.setPhase(e, r, perdure.Waiting, at)
+	e.count(r.Step, -1)
+	r.Owns = true
+	e.count(r.Step, +1)
+}
+
+// tend counts the news of the children of a step, and, if the step is not held back, decides what follows.
+func (w *Workset) tend(e *entry, r *row) {
+	c := w.childrenOf(r)
+	f := w.owners[r.StepRef]
+	if f == nil {
+		w.missing.Owners = append(w.missing.Owners, w.wantOf(e, r, &c))
+		w.block(task{entry: e, kind: taskTend, index: r.Index})
+		return
+	}
+	ps := &e.plan.Steps[r.Index]
+	for _, n := range f.News {
+		w.takenNews[n.Number] = true
+		w.changes.TakenNews = append(w.changes.TakenNews, n)
+		w.moved(r)
+		if ChildID(n.Child, 0) == c.First {
+			c.change(n, ps)
+		}
+	}
+	f.News = nil
+	w.putChildren(r, &c)
+	d := r.nextDirection()
+	if r.Phase != perdure.Waiting || r.Blockers > 0 || r.Current == r.Desired || !r.AvailableAt.IsZero() && !r.Owns && w.now.Before(r.AvailableAt) {
+		delete(w.owners, r.StepRef)
+		w.noticeTurned(e, r, &c)
+		return
+	}
+	if !f.All {
+		delete(w.owners, r.StepRef)
+		w.awaitChildren(e, r, true)
+		return
+	}
+	if d == perdure.Do && !r.owning(d) {
+		if began, waits := w.beginDo(e, r, ps, &c, f); waits {
+			return // called again, with what was found
+		} else if !began {
+			delete(w.owners, r.StepRef)
+			return
+		}
+	}
+	if d == perdure.Do {
+		w.tendDo(e, r, ps, &c, f)
+	} else {
+		w.tendUndo(e, r, ps, &c)
+	}
+	if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e && t.index == r.Index }) {
+		delete(w.owners, r.StepRef)
+	}
+}
+
+// change counts one change of a child.
+func (c *Children) change(n ChildNews, ps *PlanStep) {
+	*c.count(n.From)--
+	*c.count(n.To)++
+	if c.Pass == PassRedo || c.Pass == PassRetry {
+		if number := ChildNumber(n.Child); !c.reached(number, ps) {
+			if n.From.failed() {
+				c.Left--
+			}
+			if n.To.failed() {
+				c.Left++
+			}
+		}
+	}
+	if n.To.failed() && c.FirstFailed.IsZero() {
+		c.FirstFailed = n.Child
+	}
+}
+
+// wantOf returns what the next decision on a step needs.
+func (w *Workset) wantOf(e *entry, r *row, c *Children) OwnerWant {
+	want := OwnerWant{StepRef: r.StepRef}
+	ps := &e.plan.Steps[r.Index]
+	if r.Phase != perdure.Waiting || r.Blockers > 0 || r.Current == r.Desired {
+		return want
+	}
+	d := r.nextDirection()
+	if d == perdure.Do {
+		begins := !r.owning(d)
+		fresh := begins && !r.ownsAgain() // a retry keeps the definition of its turn
+		if name, ok := definitionName(ps.Job.Definition); ok && (fresh || c.Spawned < c.Total) {
+			want.Definition = name
+			if !fresh {
+				want.Definition = c.MadeFrom
+			}
+		}
+		if !begins && c.Pass == NoPass && c.Spawned == c.Total && (ps.Collect == CollectList || ps.Items == nil) && c.Unsettled() == 0 {
+			for n := range c.Spawned {
+				want.Outputs = append(want.Outputs, ChildID(c.First, n))
+			}
+		}
+	}
+	if r.owning(d) && c.Pass != NoPass {
+		for n := c.Cursor; n < min(c.Spawned, c.Cursor+SpawnSet); n++ {
+			want.Turn = append(want.Turn, ChildID(c.First, c.number(n, ps)))
+		}
+	}
+	return want
+}
+
+// definitionName returns the name of the stored definition of children; ok is false if the definition is part of the parent's.
+func definitionName(d json.RawMessage) (name string, ok bool) {
+	return name, json.Unmarshal(d, &name) == nil
+}
+
+// beginDo begins a do run: the first of a turn, or a further one after a failure. waits: more has to be loaded. began is false
+// if the step has failed, or waits for something else.
+func (w *Workset) beginDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) (began, waits bool) {
+	if r.ownsAgain() {
+		w.beginOwner(e, r, perdure.Do)
+		c.Pass, c.Cursor, c.Left, c.FirstFailed = PassRetry, 0, c.Undone+c.Unsure, perdure.JobID{}
+		w.putChildren(r, c)
+		return true, false
+	}
+	items, digest, err := w.itemsOf(e, r, ps)
+	switch deferred := w.deferTend(e, r, err); {
+	case deferred:
+		return false, len(w.missing.Payloads) > 0
+	case err != nil:
+		if fault := (*ownerFault)(nil); errors.As(err, &fault) {
+			w.failBeforeRun(e, r, failure{event: "rejected", code: fault.code, message: fault.message, final: true})
+		} else {
+			w.failExpression(e, r, err)
+		}
+		return false, false
+	}
+	most := MaxUncollectedItems
+	if ps.Collect == CollectList {
+		most = MaxItems
+	}
+	parent, _ := e.job.Parent.Parts()
+	switch {
+	case f.Missing != nil:
+		w.failBeforeRun(e, r, failure{event: "rejected", code: codeChildInvalid, message: f.Missing.Error(), final: true})
+		return false, false
+	case items.total() > most:
+		w.failBeforeRun(e, r, failure{event: "rejected", code: codeTooManyItems, message: fmt.Sprintf("%d items; at most %d%s", items.total(), most, withoutCollect(ps)), final: true})
+		return false, false
+	case parent.Depth >= MaxChildDepth:
+		w.failBeforeRun(e, r, failure{event: "rejected", code: codeTooDeep, message: fmt.Sprintf("%d jobs are above this one, which is the maximum", parent.Depth), final: true})
+		return false, false
+	}
+	sum := sha256.New()
+	sum.Write(digest[:])
+	sum.Write([]byte(f.MadeFrom))
+	made := hex.EncodeToString(sum.Sum(nil)[:16])
+	again := r.Children != "" && c.Digest == made && c.Spawned > 0
+	w.beginOwner(e, r, perdure.Do)
+	if again {
+		c.Pass, c.Cursor, c.Left = PassRedo, 0, c.Undone+c.Unsure
+		c.FirstFailed = perdure.JobID{}
+	} else { // also after an undo, if the items are others: the old children stay undone
+		*c = Children{First: firstChild(r.Step, w.now), Digest: made, MadeFrom: f.MadeFrom, Total: items.total(), Turned: c.Turned}
+	}
+	w.putChildren(r, c)
+	return true, false
+}
+
+func withoutCollect(ps *PlanStep) string {
+	if ps.Collect == CollectList {
+		return fmt.Sprintf(" with collect: list (%d without)", MaxUncollectedItems)
+	}
+	return ""
+}
+
+// ownerFault is a fault of the items of a step.
+type ownerFault struct{ code, message string }
+
+func (f *ownerFault) Error() string { return f.code + ": " + f.message }
+
+// deferTend is deferAdvance for a step with children, which goes on with taskTend.
+func (w *Workset) deferTend(e *entry, r *row, err error) bool {
+	var missing *NotLoaded
+	if errors.As(err, &missing) && w.budget.mayRead() {
+		w.noteMissing(r, missing)
+		w.block(task{entry: e, kind: taskTend, index: r.Index})
+		return true
+	}
+	return w.deferAdvance(e, r, err)
+}
+
+// items are the items of a step.
+type items struct {
+	list  []json.RawMessage // of in
+	first int               // of range
+	n     int               // of range, or 1 for a step without forEach
+}
+
+func (x *items) total() int { return max(len(x.list), x.n) }
+
+func (x *items) item(i int) json.RawMessage {
+	if x.list != nil {
+		return x.list[i]
+	}
+	return strconv.AppendInt(nil, int64(x.first+i), 10)
+}
+
+// itemsOf evaluates the items of a step. digest is a hash of all that the children are made from, apart from the stored
+// definition: the items, and the outputs and inputs that the input of a child reads.
+func (w *Workset) itemsOf(e *entry, r *row, ps *PlanStep) (x items, digest [sha256.Size]byte, err error) {
+	var missing NotLoaded
+	var reads []int
+	for _, t := range []Template{ps.Items, ps.Child} {
+		if t != nil {
+			reads = append(reads, t.Refs()...)
+		}
+	}
+	if r.readsTooMuch {
+		return x, digest, errReadsTooMuch
+	}
+	sum := sha256.New()
+	for _, i := range reads {
+		s, _, err := e.outputSum(i)
+		if err := missing.gather(err); err != nil {
+			return x, digest, err
+		}
+		if s != nil {
+			sum.Write(s[:])
+		}
+	}
+	if err := missing.orNil(); err != nil {
+		return x, digest, err
+	}
+	x.n = 1
+	if ps.Items != nil {
+		scope, err := w.scope(e, r, perdure.Do, nil, ps.Items.Refs())
+		if err != nil {
+			return x, digest, err
+		}
+		done, err := w.evaluate(e, &Rendering{Key: RenderingKey{r.StepRef, r.Turn, OfItems}, template: ps.Items, scope: scope, reads: ps.Items.Refs()})
+		if err != nil {
+			return x, digest, err
+		}
+		if done.err != nil {
+			return x, digest, fmt.Errorf("forEach: %w", done.err)
+		}
+		if x, err = readItems(done.Input); err != nil {
+			return x, digest, err
+		}
+		sum.Write(done.Input)
+	}
+	copy(digest[:], sum.Sum(nil))
+	return x, digest, nil
+}
+
+func readItems(forEach json.RawMessage) (x items, err error) {
+	var arg struct {
+		In    json.RawMessage
+		Range []json.Number
+	}
+	d := json.NewDecoder(bytes.NewReader(forEach))
+	d.UseNumber()
+	if err := d.Decode(&arg); err != nil {
+		return x, &ownerFault{codeItemsNotAList, "the range does not consist of two whole numbers"}
+	}
+	if arg.In != nil {
+		x.list = []json.RawMessage{}
+		if err := json.Unmarshal(arg.In, &x.list); err != nil || x.list == nil {
+			return x, &ownerFault{codeItemsNotAList, "in is no list: " + plain.Clip(string(arg.In), 100)}
+		}
+		return x, nil
+	}
+	var ends [2]int64
+	for i := range ends {
+		if len(arg.Range) != 2 {
+			return x, &ownerFault{codeItemsNotAList, "the range does not consist of two whole numbers"}
+		}
+		if ends[i], err = arg.Range[i].Int64(); err != nil || ends[i] < -MaxRange || ends[i] > MaxRange {
+			return x, &ownerFault{codeItemsNotAList, fmt.Sprintf("the range does not consist of two whole numbers up to %d", MaxRange)}
+		}
+	}
+	if ends[1] < ends[0] {
+		return x, &ownerFault{codeItemsNotAList, fmt.Sprintf("the range ends before it begins: %d, %d", ends[0], ends[1])}
+	}
+	return items{first: int(ends[0]), n: int(ends[1] - ends[0])}, nil
+}
+
+// tendDo decides on a step that is being done.
+func (w *Workset) tendDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) {
+	if c.Failed() > ps.Tolerate.Of(c.Total) {
+		w.failOwner(e, r, c, failure{event: "failed", code: codeChildFailed, message: childFailedText(c)})
+		return
+	}
+	room := cmp.Or(ps.MaxParallel, DefaultMaxParallel) - c.Unsettled()
+	more := false
+	if c.Pass != NoPass {
+		room, more = w.pass(e, r, ps, c, room)
+		w.putChildren(r, c)
+	}
+	if c.Pass == NoPass && c.Spawned < c.Total {
+		var ok bool
+		if more, ok = w.spawn(e, r, ps, c, f, room); !ok {
+			return
+		}
+	}
+	if c.Pass == NoPass && c.Spawned == c.Total && c.Unsettled() == 0 && !more && !w.childrenChanged(c) {
+		w.finishOwner(e, r, ps, c, f)
+		return
+	}
+	w.putChildren(r, c)
+	w.awaitChildren(e, r, more)
+}
+
+func childFailedText(c *Children) string {
+	text := fmt.Sprintf("%d of %d children have failed", c.Failed(), c.Total)
+	if !c.FirstFailed.IsZero() {
+		text += ", the first is " + c.FirstFailed.String()
+	}
+	return text
+}
+
+// nextRung returns the rung that decides if the step fails now.
+func (w *Workset) nextRung(e *entry, r *row) RungKind {
+	ladder := e.plan.ladder(r.Index)
+	for i := r.Rung; i < len(ladder); i++ {
+		switch rung := ladder[i]; {
+		case rung.Kind == RungAlert:
+		case rung.Kind == RungWait && r.Waits >= max(rung.Times, 1):
+		case rung.Kind == RungRestart && e.job.Restarts >= rung.Times:
+		default:
+			return rung.Kind
+		}
+	}
+	return RungPark
+}
+
+// failOwner ends the run of a step with children as failed, and lets the ladder decide. Retries are those of the children.
+func (w *Workset) failOwner(e *entry, r *row, c *Children, f failure) {
+	w.putChildren(r, c)
+	if r.Direction == perdure.Do && c.Unsettled() > 0 && w.nextRung(e, r) == RungSkip {
+		w.awaitChildren(e, r, false) // it fails when its children are settled, because it settles then
+		return
+	}
+	r.Outcome, r.EndedAt = perdure.OutcomeFailed, w.now
+	w.recordRun(e, r, f, policyAuthor)
+	w.moved(r)
+	r.Failures++
+	if e.job.Overdue && r.Desired == perdure.Done {
+		w.park(e, r, "")
+		return
+	}
+	w.escalate(e, r, false)
+}
+
+// child returns a child that was locked, and that has not changed since; nil if there is none.
+func (w *Workset) child(id perdure.JobID) *entry {
+	e := w.entry(id)
+	if e == nil || e.dirty || e.loaded == nil || !e.whole || e.updateQueued || e.hasBlockedTask {
+		return nil
+	}
+	return e
+}
+
+// pass goes through the children that exist, from the cursor on, as far as they are locked, and turns at most room of them that
+// are settled. It returns the room that is left, and whether another transaction can go on at once.
+func (w *Workset) pass(e *entry, r *row, ps *PlanStep, c *Children, room int) (left int, more bool) {
+	seen, fromStart := 0, c.Cursor == 0
+	for n := 0; n < SpawnSet && c.Cursor < c.Spawned; n++ {
+		if c.Pass == PassStop && (c.Unsettled() == 0 || fromStart && seen == c.Unsettled()) { // no other is unsettled
+			c.Cursor = c.Spawned
+			break
+		}
+		child := w.child(ChildID(c.First, c.number(c.Cursor, ps)))
+		if child == nil {
+			return room, true
+		}
+		state := ChildStateOf(child.job)
+		switch c.Pass {
+		case PassRedo, PassRetry:
+			if !state.failed() {
+				break
+			}
+			if room <= 0 {
+				return room, false
+			}
+			room--
+			c.Left--
+			w.turnChild(e, r, child, perdure.Done)
+		case PassStop:
+			if state == ChildActive || state == ChildParked {
+				seen++
+				w.turnChild(e, r, child, perdure.Undone)
+			}
+		case PassUndo:
+			switch {
+			case state == ChildUndone:
+			case state == ChildActive || state == ChildParked:
+				w.turnChild(e, r, child, perdure.Undone)
+			case room <= 0:
+				return room, false
+			default:
+				room--
+				w.turnChild(e, r, child, perdure.Undone)
+			}
+		}
+		c.Cursor++
+		w.moved(r)
+	}
+	if c.Cursor < c.Spawned {
+		return room, true
+	}
+	switch c.Cursor = 0; c.Pass {
+	case PassStop:
+		c.Pass = PassUndo
+		return room, true
+	case PassUndo:
+		c.Cursor = c.Spawned // it is over, and the step waits for the children
+		return room, false
+	}
+	c.Pass, c.Left = NoPass, 0
+	return room, c.Spawned < c.Total
+}
+
+// turnChild changes the direction of a child on behalf of its parent.
+func (w *Workset) turnChild(e *entry, r *row, child *entry, to perdure.State) {
+	if child.job.Desired == to && !child.job.GivenUp() { // it is on its way, or parked there
+		if child.job.RestartPending {
+			child.job.RestartPending, child.dirty = false, true
+			w.queueUpdate(child)
+		}
+		return
+	}
+	verb := perdure.VerbUndo
+	if to == perdure.Done {
+		verb = perdure.VerbRedo
+	}
+	w.addHistory(child, "", 0, string(verb), policyAuthor, fmt.Sprintf("its parent %s/%s is to be %s", e.job.ID, r.Name, to))
+	w.enqueueFlip(child, flip{to: to, kind: flipByPolicy, by: policyAuthor})
+	w.queueUpdate(child)
+}
+
+// spawn submits the next children. ok is false if the step has failed, or waits for something else.
+func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound, room int) (more, ok bool) {
+	n := min(room, c.Total-c.Spawned, SpawnSet)
+	if n <= 0 {
+		return false, true
+	}
+	x, _, err := w.itemsOf(e, r, ps)
+	if w.deferTend(e, r, err) {
+		return false, false
+	}
+	definition := f.Definition
+	if _, named := definitionName(ps.Job.Definition); !named {
+		definition = ps.Job.Definition
+	}
+	switch {
+	case err == nil && x.total() != c.Total:
+		err = fmt.Errorf("there are %d items now, and were %d", x.total(), c.Total)
+	case err == nil && f.Missing != nil:
+		err = f.Missing
+	case err == nil && definition == nil: // the number of children to submit was not known when it was searched
+		w.putChildren(r, c)
+		delete(w.owners, r.StepRef)
+		w.tend(e, r)
+		return false, false
+	}
+	if err != nil {
+		w.failOwner(e, r, c, failure{event: "failed", code: codeChildInvalid, message: err.Error(), final: true})
+		return false, false
+	}
+	whole := w.budget.untouched()
+	values, err := w.childValues(e, r, ps, c, &x, n)
+	if w.deferTend(e, r, err) {
+		return false, false
+	}
+	if err == nil && len(values) == 0 && !whole {
+		return true, true // the budget is used up: another transaction goes on
+	}
+	if err == nil && len(values) == 0 {
+		err = errors.New("the input of one child takes too much work")
+	}
+	if err != nil {
+		w.failOwner(e, r, c, failure{event: "failed", code: codeChildInvalid, message: fmt.Sprintf("child %d: %v", c.Spawned+len(values), err), final: true})
+		return false, false
+	}
+	plans, errs := w.compiler.Children(definition, values)
+	parent, _ := e.job.Parent.Parts()
+	own := ParentParts{StepRef: r.StepRef, Step: r.Name, Depth: parent.Depth + 1, ParkedFails: ps.ParkedIs == ParkedIsFailed}
+	for i, plan := range plans {
+		if errs[i] != nil {
+			w.failOwner(e, r, c, failure{event: "failed", code: codeChildInvalid, message: fmt.Sprintf("child %d: %s", c.Spawned, refusalText(errs[i])), final: true})
+			return false, false
+		}
+		p := *plan
+		p.Parent, p.MadeFrom, p.Submitter, p.CompleteBy = own.Parent(), c.MadeFrom, e.job.Submitter, e.job.CompleteBy
+		w.submit(ChildID(c.First, c.Spawned), &p)
+		c.Spawned++
+		c.Active++
+		w.moved(r)
+	}
+	return c.Spawned < c.Total && n > 0 && room > n, true
+}
+
+func refusalText(err error) string {
+	var e *perdure.Error
+	if errors.As(err, &e) && len(e.Fields) > 0 {
+		return plain.Clip(e.Fields[0].Pointer+": "+e.Fields[0].Message, perdure.MaxReasonBytes)
+	}
+	return plain.Clip(err.Error(), perdure.MaxReasonBytes)
+}
+
+// childValues renders the values of the next n children: fewer if the budget is used up.
+func (w *Workset) childValues(e *entry, r *row, ps *PlanStep, c *Children, x *items, n int) (values []json.RawMessage, err error) {
+	labels, priority := e.job.Labels, e.job.Priority
+	if ps.Job.Labels != nil {
+		labels = ps.Job.Labels
+	}
+	if ps.Job.Priority != nil {
+		priority = *ps.Job.Priority
+	}
+	common, err := json.Marshal(struct {
+		Labels   map[string]string `json:"labels,omitempty"`
+		Priority int               `json:"priority,omitempty"`
+	}{labels, priority})
+	if err != nil {
+		return nil, err
+	}
+	if ps.Child == nil {
+		return slices.Repeat([]json.RawMessage{common}, n), nil
+	}
+	shared, err := w.scope(e, r, perdure.Do, nil, ps.Child.Refs())
+	if err != nil {
+		return nil, err
+	}
+	scope := *shared
+	if w.budget != nil { // what a rendering over the budget has used is not charged to other steps
+		own := *w.budget
+		scope.Budget = &own
+		defer func() { w.budget.Work = max(own.Work, 0) }()
+	}
+	for i := range n {
+		scope.Index = c.Spawned + i
+		scope.Item = x.item(scope.Index)
+		in, err := bounded(ps.Child.Render(&scope))
+		if scope.Budget.Err() != nil {
+			return values, nil
+		}
+		if err != nil {
+			return values, err
+		}
+		v := append(append(make([]byte, 0, len(common)+len(in)+10), common[:len(common)-1]...), `,"input":`...)
+		if len(common) == len(`{}`) {
+			v = append(v[:0], `{"input":`...)
+		}
+		values = append(values, append(append(v, in...), '}'))
+	}
+	return values, nil
+}
+
+// finishOwner settles a step whose children are all settled.
+func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) {
+	collects := ps.Collect == CollectList || ps.Items == nil
+	if collects && f.Outputs == nil && c.Total > 0 {
+		w.putChildren(r, c)
+		delete(w.owners, r.StepRef)
+		w.tend(e, r)
+		return
+	}
+	out := w.outputOfOwner(ps, c, f)
+	r.Current, r.Outcome, r.EndedAt = perdure.Done, perdure.OutcomeDone, w.now
+	r.ErrorCode, r.LastError = "", ""
+	r.resetLadder()
+	c.Settled = c.Done
+	w.putChildren(r, c)
+	w.moved(r)
+	w.closeTurned(e, r)
+	w.setOutput(r, meaningful(out))
+	w.settle(e, r)
+}
+
+// outputOfOwner returns the output of a step with children: that of the one child, or counts and perhaps the outputs.
+func (w *Workset) outputOfOwner(ps *PlanStep, c *Children, f *OwnerFound) json.RawMessage {
+	if ps.Items == nil {
+		return f.Outputs[c.First]
+	}
+	b := fmt.Appendf(nil, `{"total":%d,"done":%d,"failed":%d`, c.Total, c.Done, c.Undone+c.Unsure)
+	if ps.Collect != CollectList {
+		return append(b, '}')
+	}
+	counts := len(b)
+	b = append(b, `,"items":[`...)
+	for i := range c.Total {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, plain.OrNull(f.Outputs[ChildID(c.First, i)])...)
+		if f.TooLarge || len(b) > perdure.MaxPayloadBytes-len(`]}`) {
+			return fmt.Appendf(b[:counts], `,"items":null,"itemsError":"the outputs have more than %d bytes in total"}`, perdure.MaxPayloadBytes)
+		}
+	}
+	return append(b, `]}`...)
+}
+
+// tendUndo decides on a step that is being undone.
+func (w *Workset) tendUndo(e *entry, r *row, ps *PlanStep, c *Children) {
+	more := false
+	if c.Cursor < c.Spawned || c.Pass == PassStop {
+		_, more = w.pass(e, r, ps, c, cmp.Or(ps.MaxParallel, DefaultMaxParallel)-c.Unsettled())
+	}
+	switch {
+	case c.Pass != PassUndo || c.Cursor < c.Spawned || c.Unsettled() > 0 || w.childrenChanged(c):
+		w.putChildren(r, c)
+		w.awaitChildren(e, r, more)
+	case c.Undone < c.Spawned: // given up, or done again by an operator meanwhile
+		w.failOwner(e, r, c, failure{event: "failed", code: codeChildFailed, message: fmt.Sprintf("%d of %d children are not undone", c.Spawned-c.Undone, c.Spawned)})
+	default:
+		r.Current, r.Outcome, r.EndedAt = perdure.Undone, perdure.OutcomeDone, w.now
+		r.ErrorCode, r.LastError = "", ""
+		c.Pass, c.Cursor = NoPass, 0
+		w.putChildren(r, c)
+		w.moved(r)
+		w.closeTurned(e, r)
+		r.resetLadder()
+		w.settle(e, r)
+	}
+}
+
+// childrenChanged reports whether children have changed in this transaction, so that their news is not counted yet.
+func (w *Workset) childrenChanged(c *Children) bool {
+	for i := range w.order {
+		if id := w.order[i].job.ID; ChildID(id, 0) == c.First && (w.order[i].dirty || w.order[i].updateQueued) {
+			return true
+		}
+	}
+	return false
+}
+
+// noticeTurned raises an alert if a child of a settled step is not as the step is, because an operator has turned it alone, and
+// closes it when that is over.
+func (w *Workset) noticeTurned(e *entry, r *row, c *Children) {
+	if r.Phase != perdure.Settled || r.Skipped || r.GivenUp || r.Run == 0 {
+		return
+	}
+	turned := c.Undone < c.Spawned
+	if r.Current == perdure.Done {
+		turned = c.Done < c.Settled
+	}
+	switch {
+	case turned && !c.Turned:
+		c.Turned = true
+		w.raiseAlert(e, r, perdure.AlertChildTurned, "", fmt.Sprintf("step %s is %s, but of its %d children %d are done and %d undone: redo or undo the child that was turned, or undo the job",
+			r.Name, r.Current, c.Spawned, c.Done, c.Undone))
+	case !turned && c.Turned:
+		w.closeTurned(e, r)
+		return
+	default:
+		return
+	}
+	w.putChildren(r, c)
+}
+
+// closeTurned closes the alert of noticeTurned.
+func (w *Workset) closeTurned(e *entry, r *row) {
+	c := w.childrenOf(r)
+	if !c.Turned {
+		return
+	}
+	c.Turned = false
+	w.putChildren(r, &c)
+	e.job.Alerted = true // it stays open while the job is settled
+	w.closeAlerts(e, r.Name, policyAuthor, perdure.AlertChildTurned)
+}
+
+// CheckChildren compares what a step records of its children with the children and their news that was not counted (C3), and
+// checks that a step that is done or undone has children that are so (C1, C2).
+func CheckChildren(s *Step, ps *PlanStep, children []*Job, news []ChildNews) (found []Finding) {
+	add := func(rule, format string, args ...any) {
+		found = append(found, Finding{Job: s.Job, Step: s.Name, Rule: rule, Message: fmt.Sprintf(format, args...)})
+	}
+	c, err := s.Children.Read()
+	if err != nil {
+		add("C3", "what it records of its children cannot be read: %v", err)
+		return found
+	}
+	for _, n := range news {
+		if n.Owner == s.StepRef && ChildID(n.Child, 0) == c.First {
+			c.change(n, ps)
+		}
+	}
+	var is Children
+	for i, j := range children {
+		*is.count(ChildStateOf(j))++
+		if j.ID != ChildID(c.First, i) {
+			add("C3", "child %d is %s, not %s", i, j.ID, ChildID(c.First, i))
+		}
+	}
+	if len(children) != c.Spawned || is.Active != c.Active || is.Parked != c.Parked || is.Done != c.Done || is.Undone != c.Undone || is.Unsure != c.Unsure {
+		add("C3", "it counts %d children: %d active, %d parked, %d done, %d undone, %d unsure; there are %d: %d, %d, %d, %d, %d",
+			c.Spawned, c.Active, c.Parked, c.Done, c.Undone, c.Unsure, len(children), is.Active, is.Parked, is.Done, is.Undone, is.Unsure)
+	}
+	if s.Phase != perdure.Settled || s.Skipped || s.GivenUp || c.Turned || len(news) > 0 || s.Outcome != perdure.OutcomeDone {
+		return found // a child that an operator turns alone is reported by an alert
+	}
+	switch {
+	case s.Current == perdure.Done && (c.Spawned != c.Total || is.Unsettled() > 0 || is.Undone+is.Unsure > ps.Tolerate.Of(c.Total)):
+		add("C1", "it is done, but of %d children %d exist, %d are not settled and %d have failed", c.Total, c.Spawned, is.Unsettled(), is.Undone+is.Unsure)
+	case s.Current == perdure.Undone && is.Undone != len(children):
+		add("C2", "it is undone, but of %d children only %d are", len(children), is.Undone)
+	}
+	return found
+}
