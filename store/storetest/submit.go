@@ -122,6 +122,7 @@ func fullJob(n int) *kernel.Job {
 		StartAt: at(80 * time.Minute), StartBy: at(85 * time.Minute), CompleteBy: at(1 * time.Hour), ParkedAt: at(2 * time.Hour), Overdue: true,
 		GivenUpBy: "anna", GivenUpReason: "no use\n— really",
 		Needs:      `[{"name":"ads","key":"a","amount":2}]`,
+		Parent:     "job_00000000000000000000000000000009/pages",
 		ReopenedAt: at(90 * time.Minute), Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Submitter: "ben",
 		CreatedAt: at(3 * time.Hour), UpdatedAt: at(4 * time.Hour), SettledAt: at(5*time.Hour + time.Microsecond),
 	}
@@ -136,7 +137,7 @@ func fullStep(job, i int) *kernel.Step {
 		CompleteBy: at(time.Second), LockedUntil: at(2 * time.Second), Heartbeat: 15*time.Second + time.Microsecond,
 		Failures: 4, Rung: 5, Waits: 6, Returns: 7, AvailableAt: at(3 * time.Second),
 		Outcome: perdure.OutcomeExpired, ErrorCode: "card_declined", LastError: "it said: 'no' \U0001f600",
-		Progress: `{"percent": 50}`, ProgressAt: at(8 * time.Second), StopRequestedAt: at(9 * time.Second), Host: "h1", HasOutput: true, OwnInput: true, Edited: 2, GivenUp: true, Blockers: 8, Ageing: 90 * time.Minute, Needs: `[{"name":"ads"}]`, Topic: "paid/p1", Approval: `{"by":[{"by":"anna"}]}`,
+		Progress: `{"percent": 50}`, ProgressAt: at(8 * time.Second), StopRequestedAt: at(9 * time.Second), Host: "h1", HasOutput: true, OwnInput: true, Edited: 2, GivenUp: true, Blockers: 8, Ageing: 90 * time.Minute, Needs: `[{"name":"ads"}]`, Topic: "paid/p1", Children: `{"total":3}`, Owns: true, Approval: `{"by":[{"by":"anna"}]}`,
 		ReadyAt: at(4 * time.Second), StartedAt: at(5 * time.Second), EndedAt: at(6 * time.Second), UpdatedAt: at(7 * time.Second),
 	}
 }
