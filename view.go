@@ -123,6 +123,9 @@ type ChildCounts struct {
 	Unsure    int    `json:"unsure"`             // given up
 	Failed    int    `json:"failed"`             // of a step that is being done: undone or unsure, and not about to be done again
 	MadeFrom  string `json:"madeFrom,omitempty"` // the stored definition, with its version
+
+	FirstFailed JobID `json:"firstFailed,omitzero"` // a child that counts in Failed
+	FirstParked JobID `json:"firstParked,omitzero"` // a parked child; missing: none, or see the list of them
 }
 
 // StepLimit is a limit that a step names, with the number of permits that each run holds. The key may be empty.

@@ -41,6 +41,9 @@ var loopFields = []string{"as", "maxParallel", "tolerate", "undoOrder", "collect
 // fieldsOfAgent are the fields of a step that belong to the child in the short form.
 var fieldsOfAgent = []string{"agent", "action", "with", "undo", "completeWithin", "retry", "limits", "requires", "prefers", "place", "heartbeat", "progressWithin", "stopWithin", "inputSchema", "outputSchema"}
 
+// awaitedFields are those of them that are about children which the step waits for.
+var awaitedFields = []string{"maxParallel", "tolerate", "parkedIs", "collect"}
+
 // ownerFieldsElsewhere refuses fields of steps with children in other steps.
 func (d *decoder) ownerFieldsElsewhere(src *stepSource) {
 	for _, k := range src.node.Keys {
@@ -64,16 +67,32 @@ func (d *decoder) owner(s *kernel.StepDefinition, src *stepSource) {
 	if src.job == nil && src.node.Get("agent") == nil {
 		d.Add(src.pointer, src.at, "step %s has forEach, and neither job nor agent", text.Quote(s.Name)).WithHint("job: {definition: resize, input: {…}}, or an agent with its fields")
 	}
-	if f := src.forEach; f != nil && !d.stored {
-		d.loop(f, src.pointer.Member("forEach"))
-	}
 	if src.job != nil {
 		s.Job = d.childJob(src.job, src.pointer.Member("job"))
+		d.detached(s.Job, src)
+	}
+	if f := src.forEach; f != nil && !d.stored {
+		d.loop(f, src.pointer.Member("forEach"), s)
+	}
+}
+
+// detached checks the fields of a step that does not wait for its children.
+func (d *decoder) detached(job *kernel.ChildDefinition, src *stepSource) {
+	if !job.Detached {
+		if n := src.job.Get("undoChild"); n != nil && !d.stored {
+			d.Add(src.pointer.Member("job").Member("undoChild"), n.At, "undoChild without `wait: false`").WithHint("the undo of a step that waits for its children undoes them")
+		}
+		return
+	}
+	for _, k := range src.node.Keys {
+		if slices.Contains(awaitedFields, k.Name) || k.Name == "undoOrder" && !job.UndoChild {
+			d.Add(src.pointer.Member(k.Name), k.At, "%s beside `wait: false`", text.Quote(k.Name)).WithHint("the step does not wait for its children")
+		}
 	}
 }
 
 // loop checks the form of forEach.
-func (d *decoder) loop(n *text.Node, p *text.Pointer) {
+func (d *decoder) loop(n *text.Node, p *text.Pointer, s *kernel.StepDefinition) {
 	const hint = "forEach: {in: \"${steps.list.output}\"}, or {range: [0, 100]}"
 	if n.Kind != text.Object || len(n.Keys) != 1 {
 		d.mismatch(n, p, "an object with in or range").WithHint(hint)
@@ -97,11 +116,12 @@ func (d *decoder) loop(n *text.Node, p *text.Pointer) {
 			}
 			ends[i] = d.count(&v.Kids[i], p.Item(i), "a range", -kernel.MaxRange, kernel.MaxRange)
 		}
+		most, why := kernel.MostItems(s)
 		switch total := ends[1] - ends[0]; {
 		case total < 0:
 			d.Add(p, v.At, "the range ends before it begins")
-		case total > kernel.MaxUncollectedItems:
-			d.AddTooLarge(p, v.At, "%d items; at most %d", total, kernel.MaxUncollectedItems)
+		case total > most:
+			d.AddTooLarge(p, v.At, "%d items; at most %d%s", total, most, why)
 		}
 	case "artifact":
 		d.Add(p, n.Keys[0].At, "%s is not built yet", text.Quote("artifact")).WithHint("remove it; it is refused, not ignored, so that no job relies on it unawares")
@@ -132,6 +152,17 @@ func (d *decoder) childJob(n *text.Node, p *text.Pointer) *kernel.ChildDefinitio
 		case "priority":
 			priority := d.count(v, p, "priority", 0, perdure.MaxPriority)
 			c.Priority = &priority
+		case "key":
+			if d.string(v, p) {
+				c.Key = v.Text
+			}
+			if c.Key == "" {
+				d.Add(p, v.At, "the key is empty").WithHint("leave it out if the jobs have none")
+			}
+		case "wait":
+			c.Detached = d.truth(v, p) == falseWord
+		case "undoChild":
+			c.UndoChild = d.truth(v, p) == trueWord
 		default:
 			d.unknown(childFields, "a job of a step", k, p)
 		}
@@ -140,6 +171,20 @@ func (d *decoder) childJob(n *text.Node, p *text.Pointer) *kernel.ChildDefinitio
 		d.Add(p, n.At, "`definition` is missing").WithHint("job: {definition: resize@3}, or a definition with type and steps")
 	}
 	return c
+}
+
+// Words of truth.
+const (
+	trueWord  = "true"
+	falseWord = "false"
+)
+
+// truth reads true or false.
+func (d *decoder) truth(n *text.Node, p *text.Pointer) string {
+	if n.Kind != text.Bool {
+		d.mismatch(n, p, "true or false")
+	}
+	return n.Text
 }
 
 // childDefinition reads the definition of children: the name of a stored one, or a whole one.
@@ -155,7 +200,7 @@ func (d *decoder) childDefinition(n *text.Node, p *text.Pointer) json.RawMessage
 	case text.Object:
 		for i, k := range n.Keys {
 			if k.Name == "key" || k.Name == "unique" {
-				d.Add(p.Member(k.Name), k.At, "%s in the definition of a child", text.Quote(k.Name)).WithHint("a child is found by its parent and its number")
+				d.Add(p.Member(k.Name), k.At, "%s in the definition of a child", text.Quote(k.Name)).WithHint("write the key in job, beside definition")
 			}
 			if k.Name == "input" && n.Kids[i].Kind != text.Null {
 				d.Add(p.Member(k.Name), k.At, "an input in the definition of a child").WithHint("write it in job, beside definition")
@@ -265,6 +310,13 @@ func (d *decoder) children(i int, ancestry *ancestry) {
 			d.AddTooLarge(p, n.At, "with its values filled in, an input of %d bytes or more; at most %d", size, perdure.MaxPayloadBytes)
 		}
 		ps.Child = t
+	}
+	if n := src.job.Get("key"); n != nil {
+		p := src.pointer.Member("job").Member("key")
+		ps.Key, _, _ = expr.CompileTemplate(n, p, &d.Faults, child)
+		if src.forEach != nil && !d.stored && !strings.Contains(n.Text, "${") {
+			d.Add(p, n.At, "the same key for all children").WithHint("key: \"%s-${%s}\"", "resize", string(child.loop))
+		}
 	}
 }
 
@@ -428,6 +480,13 @@ func appendOwner(b []byte, s *kernel.StepDefinition) []byte {
 	}
 	if s.Job.Priority != nil {
 		b = strconv.AppendInt(append(b, `,"priority":`...), int64(*s.Job.Priority), 10)
+	}
+	b = appendText(b, `,"key":`, s.Job.Key)
+	if s.Job.Detached {
+		b = append(b, `,"wait":false`...)
+	}
+	if s.Job.UndoChild {
+		b = append(b, `,"undoChild":true`...)
 	}
 	return append(b, '}')
 }

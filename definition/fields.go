@@ -80,7 +80,9 @@ var childFields = []field{
 	{name: "input", schema: `true`, doc: "The input of the job. Strings may have ${…}."},
 	{name: "labels", schema: `{"type":"object","maxProperties":64,"propertyNames":{"minLength":1,"maxLength":256},"additionalProperties":{"type":"string","maxLength":256}}`, doc: "Labels of the job. Default: those of the parent."},
 	{name: "priority", schema: `{"type":"integer","minimum":0,"maximum":9}`, doc: "Priority of the job. Default: that of the parent."},
-	{name: "key", planned: true}, {name: "wait", planned: true}, {name: "undoChild", planned: true},
+	{name: "key", schema: `{"type":"string","minLength":1,"examples":["resize-${image.id}"]}`, doc: "The key of the job. Strings may have ${…}. It must be new: a child whose key is that of another job fails the step."},
+	{name: "wait", schema: `{"type":"boolean","default":true}`, doc: "false: the step is done when its children are submitted, and does not wait for them."},
+	{name: "undoChild", schema: `{"type":"boolean","default":false}`, doc: "With wait: false. true: the undo of the step undoes the children. Otherwise they stay as they are."},
 }
 
 var undoFields = []field{

@@ -78,6 +78,17 @@ const (
 	codeTooDeep       = "tooDeep"      // too many jobs are above the children
 )
 
+// MostItems returns how many items a step may have; why says what would allow more.
+func MostItems(s *StepDefinition) (most int, why string) {
+	switch {
+	case s.Collect == CollectList:
+		return MaxItems, fmt.Sprintf(" with collect: list (%d without)", MaxUncollectedItems)
+	case s.Job != nil && s.Job.Detached:
+		return MaxItems, fmt.Sprintf(" with wait: false (%d without)", MaxUncollectedItems)
+	}
+	return MaxUncollectedItems, ""
+}
+
 // ItemName returns the name of the item in the expressions of a step with children.
 func ItemName(s *StepDefinition) string { return cmp.Or(s.As, DefaultItemName) }
 
@@ -222,8 +233,9 @@ type Children struct {
 	Left int `json:"left,omitempty"`
 
 	FirstFailed perdure.JobID `json:"firstFailed,omitzero"`
-	Settled     int           `json:"settled,omitempty"` // Done when the step was done
-	Turned      bool          `json:"turned,omitempty"`  // an alert childTurned is open
+	FirstParked perdure.JobID `json:"firstParked,omitzero"` // zero: none, or it is not parked any more
+	Settled     int           `json:"settled,omitempty"`    // Done when the step was done
+	Turned      bool          `json:"turned,omitempty"`     // an alert childTurned is open
 }
 
 // ChildrenState is the text of a Children, as it is stored; empty: the step has had no children.
@@ -281,11 +293,17 @@ func ChildrenRange(first perdure.JobID) (before, after perdure.JobID) {
 	return before, after
 }
 
-// ChildCountsOf returns the counts of a step's children as users see them.
-func ChildCountsOf(c *Children) *perdure.ChildCounts {
+// ChildCountsOf returns the counts of the children of s as users see them.
+func ChildCountsOf(s *Step, c *Children) *perdure.ChildCounts {
 	n := &perdure.ChildCounts{Total: c.Total, Submitted: c.Spawned, Active: c.Active, Parked: c.Parked, Done: c.Done, Undone: c.Undone, Unsure: c.Unsure, MadeFrom: c.MadeFrom}
-	if n.Failed = c.Failed(); c.Pass == PassStop || c.Pass == PassUndo {
-		n.Failed = 0
+	if s.Direction == perdure.Do {
+		n.Failed = c.Failed()
+	}
+	if n.Failed > 0 {
+		n.FirstFailed = c.FirstFailed
+	}
+	if n.Parked > 0 {
+		n.FirstParked = c.FirstParked
 	}
 	return n
 }
@@ -324,6 +342,9 @@ type OwnerWant struct {
 	Definition string          // the stored definition that is wanted; empty: none
 	Turn       []perdure.JobID // the children that the step goes through next
 	Outputs    []perdure.JobID // jobs whose outputs are collected
+
+	// Keys are set alone, in a want that follows another one in the same transaction: the jobs with these keys are wanted (AddKeys).
+	Keys []string
 }
 
 // OwnerFound is what the caller has found for a want.
@@ -335,6 +356,9 @@ type OwnerFound struct {
 	Missing    error  // why there is no such definition
 	Outputs    map[perdure.JobID][]byte
 	TooLarge   bool // the outputs have more bytes than were read
+
+	plans []*Plan                  // of the next children, while it is not known which of their keys are taken
+	keys  map[string]perdure.JobID // the jobs with keys of plans, zero for keys that are free; nil: they were not looked up
 }
 
 // AddOwner adds what was found for a step with children.
@@ -345,6 +369,16 @@ func (w *Workset) AddOwner(want *OwnerWant, f *OwnerFound) {
 	f.News = slices.DeleteFunc(f.News, func(n ChildNews) bool { return w.takenNews[n.Number] }) // counted in this workset
 	w.owners[want.StepRef] = f
 }
+
+// AddKeys adds which jobs have the keys that a step with children wants.
+func (w *Workset) AddKeys(want *OwnerWant, found map[string]perdure.JobID) {
+	if f := w.owners[want.StepRef]; f != nil {
+		f.keys = found
+	}
+}
+
+// NewKey returns the job of this workset that was submitted with a key; zero: there is none.
+func (w *Workset) NewKey(key string) perdure.JobID { return w.newKeys[key] }
 
 // UseChildren sets what makes the plans of children.
 func (w *Workset) UseChildren(c Compiler) { w.compiler = c }
@@ -372,7 +406,7 @@ func (s *Step) ownsAgain() bool {
 func (w *Workset) own(e *entry, r *row, d perdure.Direction) {
 	if d == perdure.Undo && !r.owning(d) {
 		c := w.childrenOf(r)
-		if c.Spawned == 0 {
+		if job := e.plan.Steps[r.Index].Job; c.Spawned == 0 || job.Detached && !job.UndoChild {
 			r.Current = perdure.Undone
 			w.settle(e, r)
 			return
@@ -512,6 +546,12 @@ func (c *Children) change(n ChildNews, ps *PlanStep) {
 	if n.To.failed() && c.FirstFailed.IsZero() {
 		c.FirstFailed = n.Child
 	}
+	switch {
+	case n.To == ChildParked && c.FirstParked.IsZero():
+		c.FirstParked = n.Child
+	case n.From == ChildParked && n.Child == c.FirstParked:
+		c.FirstParked = perdure.JobID{}
+	}
 }
 
 // wantOf returns what the next decision on a step needs.
@@ -531,7 +571,7 @@ func (w *Workset) wantOf(e *entry, r *row, c *Children) OwnerWant {
 				want.Definition = c.MadeFrom
 			}
 		}
-		if !begins && c.Pass == NoPass && c.Spawned == c.Total && (ps.Collect == CollectList || ps.Items == nil) && c.Unsettled() == 0 {
+		if !begins && c.Pass == NoPass && c.Spawned == c.Total && collects(ps) && c.Unsettled() == 0 {
 			for n := range c.Spawned {
 				want.Outputs = append(want.Outputs, ChildID(c.First, n))
 			}
@@ -555,7 +595,9 @@ func definitionName(d json.RawMessage) (name string, ok bool) {
 func (w *Workset) beginDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) (began, waits bool) {
 	if r.ownsAgain() {
 		w.beginOwner(e, r, perdure.Do)
-		c.Pass, c.Cursor, c.Left, c.FirstFailed = PassRetry, 0, c.Undone+c.Unsure, perdure.JobID{}
+		if c.FirstFailed = (perdure.JobID{}); !ps.Job.Detached {
+			c.Pass, c.Cursor, c.Left = PassRetry, 0, c.Undone+c.Unsure
+		}
 		w.putChildren(r, c)
 		return true, false
 	}
@@ -571,17 +613,14 @@ func (w *Workset) beginDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerF
 		}
 		return false, false
 	}
-	most := MaxUncollectedItems
-	if ps.Collect == CollectList {
-		most = MaxItems
-	}
+	most, why := MostItems(ps.StepDefinition)
 	parent, _ := e.job.Parent.Parts()
 	switch {
 	case f.Missing != nil:
 		w.failBeforeRun(e, r, failure{event: "rejected", code: codeChildInvalid, message: f.Missing.Error(), final: true})
 		return false, false
 	case items.total() > most:
-		w.failBeforeRun(e, r, failure{event: "rejected", code: codeTooManyItems, message: fmt.Sprintf("%d items; at most %d%s", items.total(), most, withoutCollect(ps)), final: true})
+		w.failBeforeRun(e, r, failure{event: "rejected", code: codeTooManyItems, message: fmt.Sprintf("%d items; at most %d%s", items.total(), most, why), final: true})
 		return false, false
 	case parent.Depth >= MaxChildDepth:
 		w.failBeforeRun(e, r, failure{event: "rejected", code: codeTooDeep, message: fmt.Sprintf("%d jobs are above this one, which is the maximum", parent.Depth), final: true})
@@ -594,20 +633,15 @@ func (w *Workset) beginDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerF
 	again := r.Children != "" && c.Digest == made && c.Spawned > 0
 	w.beginOwner(e, r, perdure.Do)
 	if again {
-		c.Pass, c.Cursor, c.Left = PassRedo, 0, c.Undone+c.Unsure
 		c.FirstFailed = perdure.JobID{}
+		if !ps.Job.Detached || ps.Job.UndoChild {
+			c.Pass, c.Cursor, c.Left = PassRedo, 0, c.Undone+c.Unsure
+		}
 	} else { // also after an undo, if the items are others: the old children stay undone
 		*c = Children{First: firstChild(r.Step, w.now), Digest: made, MadeFrom: f.MadeFrom, Total: items.total(), Turned: c.Turned}
 	}
 	w.putChildren(r, c)
 	return true, false
-}
-
-func withoutCollect(ps *PlanStep) string {
-	if ps.Collect == CollectList {
-		return fmt.Sprintf(" with collect: list (%d without)", MaxUncollectedItems)
-	}
-	return ""
 }
 
 // ownerFault is a fault of the items of a step.
@@ -647,7 +681,7 @@ func (x *items) item(i int) json.RawMessage {
 func (w *Workset) itemsOf(e *entry, r *row, ps *PlanStep) (x items, digest [sha256.Size]byte, err error) {
 	var missing NotLoaded
 	var reads []int
-	for _, t := range []Template{ps.Items, ps.Child} {
+	for _, t := range []Template{ps.Items, ps.Child, ps.Key} {
 		if t != nil {
 			reads = append(reads, t.Refs()...)
 		}
@@ -724,11 +758,14 @@ func readItems(forEach json.RawMessage) (x items, err error) {
 
 // tendDo decides on a step that is being done.
 func (w *Workset) tendDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) {
-	if c.Failed() > ps.Tolerate.Of(c.Total) {
+	if !ps.Job.Detached && c.Failed() > ps.Tolerate.Of(c.Total) {
 		w.failOwner(e, r, c, failure{event: "failed", code: codeChildFailed, message: childFailedText(c)})
 		return
 	}
-	room := cmp.Or(ps.MaxParallel, DefaultMaxParallel) - c.Unsettled()
+	room := MaxItems
+	if !ps.Job.Detached {
+		room = cmp.Or(ps.MaxParallel, DefaultMaxParallel) - c.Unsettled()
+	}
 	more := false
 	if c.Pass != NoPass {
 		room, more = w.pass(e, r, ps, c, room)
@@ -740,7 +777,7 @@ func (w *Workset) tendDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFo
 			return
 		}
 	}
-	if c.Pass == NoPass && c.Spawned == c.Total && c.Unsettled() == 0 && !more && !w.childrenChanged(c) {
+	if c.Pass == NoPass && c.Spawned == c.Total && !more && (ps.Job.Detached || c.Unsettled() == 0 && !w.childrenChanged(c)) {
 		w.finishOwner(e, r, ps, c, f)
 		return
 	}
@@ -774,7 +811,7 @@ func (w *Workset) nextRung(e *entry, r *row) RungKind {
 // failOwner ends the run of a step with children as failed, and lets the ladder decide. Retries are those of the children.
 func (w *Workset) failOwner(e *entry, r *row, c *Children, f failure) {
 	w.putChildren(r, c)
-	if r.Direction == perdure.Do && c.Unsettled() > 0 && w.nextRung(e, r) == RungSkip {
+	if r.Direction == perdure.Do && c.Unsettled() > 0 && !e.plan.Steps[r.Index].Job.Detached && w.nextRung(e, r) == RungSkip {
 		w.awaitChildren(e, r, false) // it fails when its children are settled, because it settles then
 		return
 	}
@@ -905,37 +942,82 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 		w.failOwner(e, r, c, failure{event: "failed", code: codeChildInvalid, message: err.Error(), final: true})
 		return false, false
 	}
-	whole := w.budget.untouched()
-	values, err := w.childValues(e, r, ps, c, &x, n)
-	if w.deferTend(e, r, err) {
+	invalid := func(number int, message string) (more, ok bool) {
+		w.failOwner(e, r, c, failure{event: "failed", code: codeChildInvalid, message: fmt.Sprintf("child %d: %s", number, message), final: true})
 		return false, false
 	}
-	if err == nil && len(values) == 0 && !whole {
-		return true, true // the budget is used up: another transaction goes on
-	}
-	if err == nil && len(values) == 0 {
-		err = errors.New("the input of one child takes too much work")
-	}
-	if err != nil {
-		w.failOwner(e, r, c, failure{event: "failed", code: codeChildInvalid, message: fmt.Sprintf("child %d: %v", c.Spawned+len(values), err), final: true})
-		return false, false
-	}
-	plans, errs := w.compiler.Children(definition, values)
-	parent, _ := e.job.Parent.Parts()
-	own := ParentParts{StepRef: r.StepRef, Step: r.Name, Depth: parent.Depth + 1, ParkedFails: ps.ParkedIs == ParkedIsFailed}
-	for i, plan := range plans {
-		if errs[i] != nil {
-			w.failOwner(e, r, c, failure{event: "failed", code: codeChildInvalid, message: fmt.Sprintf("child %d: %s", c.Spawned, refusalText(errs[i])), final: true})
+	var refusal error // of the child after the plans
+	if f.plans == nil {
+		whole := w.budget.untouched()
+		values, err := w.childValues(e, r, ps, c, &x, n)
+		if w.deferTend(e, r, err) {
 			return false, false
 		}
+		if err == nil && len(values) == 0 && !whole {
+			return true, true // the budget is used up: another transaction goes on
+		}
+		if err == nil && len(values) == 0 {
+			err = errors.New("the input of one child takes too much work")
+		}
+		if err != nil {
+			return invalid(c.Spawned+len(values), plain.Clip(err.Error(), perdure.MaxReasonBytes))
+		}
+		plans, errs := w.compiler.Children(definition, values)
+		for i := range plans {
+			if errs[i] != nil {
+				plans, refusal = plans[:i], errs[i]
+				break
+			}
+		}
+		if f.plans = plans; w.wantKeys(e, r, f) {
+			w.putChildren(r, c)
+			return false, false
+		}
+	}
+	parent, _ := e.job.Parent.Parts()
+	own := ParentParts{StepRef: r.StepRef, Step: r.Name, Depth: parent.Depth + 1, ParkedFails: ps.ParkedIs == ParkedIsFailed}
+	plans := f.plans
+	f.plans = nil
+	for _, plan := range plans {
+		if key := plan.Definition.Key; key != "" {
+			if taken := cmp.Or(w.newKeys[key], f.keys[key]); !taken.IsZero() {
+				return invalid(c.Spawned, fmt.Sprintf("the key %s belongs to %s: keys of children must be new", plain.Clip(key, perdure.MaxKeyLength), taken))
+			}
+		}
+		if plan.UniqueKey != "" {
+			return invalid(c.Spawned, "its definition has unique, and a child is always a job of its own: use a definition without it")
+		}
 		p := *plan
-		p.Parent, p.MadeFrom, p.Submitter, p.CompleteBy = own.Parent(), c.MadeFrom, e.job.Submitter, e.job.CompleteBy
+		p.Parent, p.MadeFrom, p.Submitter = own.Parent(), c.MadeFrom, e.job.Submitter
+		if !ps.Job.Detached {
+			p.CompleteBy = e.job.CompleteBy
+		}
 		w.submit(ChildID(c.First, c.Spawned), &p)
 		c.Spawned++
 		c.Active++
 		w.moved(r)
 	}
+	if refusal != nil {
+		return invalid(c.Spawned, refusalText(refusal))
+	}
 	return c.Spawned < c.Total && n > 0 && room > n, true
+}
+
+// wantKeys reports whether the next children of a step have keys. Then it is looked up whether these are new, and the step goes
+// on after that.
+func (w *Workset) wantKeys(e *entry, r *row, f *OwnerFound) bool {
+	var keys []string
+	for _, plan := range f.plans {
+		if plan.Definition.Key != "" {
+			keys = append(keys, plan.Definition.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return false
+	}
+	w.missing.Owners = append(w.missing.Owners, OwnerWant{StepRef: r.StepRef, Keys: keys})
+	w.block(task{entry: e, kind: taskTend, index: r.Index})
+	return true
 }
 
 func refusalText(err error) string {
@@ -962,10 +1044,16 @@ func (w *Workset) childValues(e *entry, r *row, ps *PlanStep, c *Children, x *it
 	if err != nil {
 		return nil, err
 	}
-	if ps.Child == nil {
+	if ps.Child == nil && ps.Key == nil {
 		return slices.Repeat([]json.RawMessage{common}, n), nil
 	}
-	shared, err := w.scope(e, r, perdure.Do, nil, ps.Child.Refs())
+	var reads []int
+	for _, t := range []Template{ps.Child, ps.Key} {
+		if t != nil {
+			reads = append(reads, t.Refs()...)
+		}
+	}
+	shared, err := w.scope(e, r, perdure.Do, nil, reads)
 	if err != nil {
 		return nil, err
 	}
@@ -978,26 +1066,60 @@ func (w *Workset) childValues(e *entry, r *row, ps *PlanStep, c *Children, x *it
 	for i := range n {
 		scope.Index = c.Spawned + i
 		scope.Item = x.item(scope.Index)
-		in, err := bounded(ps.Child.Render(&scope))
-		if scope.Budget.Err() != nil {
-			return values, nil
+		v := append(make([]byte, 0, len(common)+200), common[:len(common)-1]...)
+		add := func(field string, value json.RawMessage) {
+			if len(v) > len(`{`) {
+				v = append(v, ',')
+			}
+			v = append(append(v, field...), value...)
 		}
-		if err != nil {
-			return values, err
+		if ps.Child != nil {
+			in, err := bounded(ps.Child.Render(&scope))
+			if scope.Budget.Err() != nil {
+				return values, nil
+			}
+			if err != nil {
+				return values, err
+			}
+			add(`"input":`, in)
 		}
-		v := append(append(make([]byte, 0, len(common)+len(in)+10), common[:len(common)-1]...), `,"input":`...)
-		if len(common) == len(`{}`) {
-			v = append(v[:0], `{"input":`...)
+		if ps.Key != nil {
+			key, err := bounded(ps.Key.Render(&scope))
+			if scope.Budget.Err() != nil {
+				return values, nil
+			}
+			if err == nil {
+				key, err = keyText(key)
+			}
+			if err != nil {
+				return values, fmt.Errorf("key: %w", err)
+			}
+			add(`"key":`, key)
 		}
-		values = append(values, append(append(v, in...), '}'))
+		values = append(values, append(v, '}'))
 	}
 	return values, nil
 }
 
+// keyText returns the value of a key as a definition has it: as text in which nothing is an expression.
+func keyText(v json.RawMessage) (json.RawMessage, error) {
+	switch c := v[0]; {
+	case c == '"':
+		return bytes.ReplaceAll(v, []byte("${"), []byte("$${")), nil
+	case c == '-' || c >= '0' && c <= '9':
+		return append(append([]byte{'"'}, v...), '"'), nil
+	}
+	return nil, errors.New("neither text nor a number: " + plain.Clip(string(v), 100))
+}
+
+// collects reports whether the outputs of the children are part of that of the step.
+func collects(ps *PlanStep) bool {
+	return !ps.Job.Detached && (ps.Collect == CollectList || ps.Items == nil)
+}
+
 // finishOwner settles a step whose children are all settled.
 func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) {
-	collects := ps.Collect == CollectList || ps.Items == nil
-	if collects && f.Outputs == nil && c.Total > 0 {
+	if collects(ps) && f.Outputs == nil && c.Total > 0 {
 		w.putChildren(r, c)
 		delete(w.owners, r.StepRef)
 		w.tend(e, r)
@@ -1017,7 +1139,12 @@ func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *Ow
 
 // outputOfOwner returns the output of a step with children: that of the one child, or counts and perhaps the outputs.
 func (w *Workset) outputOfOwner(ps *PlanStep, c *Children, f *OwnerFound) json.RawMessage {
-	if ps.Items == nil {
+	switch {
+	case ps.Job.Detached && ps.Items == nil:
+		return fmt.Appendf(nil, `{"job":"%s"}`, c.First)
+	case ps.Job.Detached:
+		return fmt.Appendf(nil, `{"total":%d}`, c.Total)
+	case ps.Items == nil:
 		return f.Outputs[c.First]
 	}
 	b := fmt.Appendf(nil, `{"total":%d,"done":%d,"failed":%d`, c.Total, c.Done, c.Undone+c.Unsure)
@@ -1077,6 +1204,10 @@ func (w *Workset) childrenChanged(c *Children) bool {
 func (w *Workset) noticeTurned(e *entry, r *row, c *Children) {
 	if r.Phase != perdure.Settled || r.Skipped || r.GivenUp || r.Run == 0 {
 		return
+	}
+	job := e.plan.Steps[r.Index].Job
+	if job.Detached && (r.Current == perdure.Done || !job.UndoChild) {
+		return // the children go their own ways
 	}
 	turned := c.Undone < c.Spawned
 	if r.Current == perdure.Done {
@@ -1139,6 +1270,11 @@ func CheckChildren(s *Step, ps *PlanStep, children []*Job, news []ChildNews) (fo
 		return found // a child that an operator turns alone is reported by an alert
 	}
 	switch {
+	case s.Current == perdure.Done && ps.Job.Detached:
+		if c.Spawned != c.Total {
+			add("C1", "it is done, but of %d children %d exist", c.Total, c.Spawned)
+		}
+	case ps.Job.Detached && !ps.Job.UndoChild: // its undo leaves them
 	case s.Current == perdure.Done && (c.Spawned != c.Total || is.Unsettled() > 0 || is.Undone+is.Unsure > ps.Tolerate.Of(c.Total)):
 		add("C1", "it is done, but of %d children %d exist, %d are not settled and %d have failed", c.Total, c.Spawned, is.Unsettled(), is.Undone+is.Unsure)
 	case s.Current == perdure.Undone && is.Undone != len(children):

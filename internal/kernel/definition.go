@@ -91,10 +91,13 @@ type StepDefinition struct {
 
 // ChildDefinition says which jobs are the children of a step.
 type ChildDefinition struct {
-	Definition json.RawMessage   `json:"definition"`         // the name of a stored definition, or a definition
-	Input      json.RawMessage   `json:"input,omitempty"`    // a template
-	Labels     map[string]string `json:"labels,omitempty"`   // nil: those of the parent
-	Priority   *int              `json:"priority,omitempty"` // nil: that of the parent
+	Definition json.RawMessage   `json:"definition"`          // the name of a stored definition, or a definition
+	Input      json.RawMessage   `json:"input,omitempty"`     // a template
+	Labels     map[string]string `json:"labels,omitempty"`    // nil: those of the parent
+	Priority   *int              `json:"priority,omitempty"`  // nil: that of the parent
+	Key        string            `json:"key,omitempty"`       // a template; empty: the children have no keys
+	Detached   bool              `json:"-"`                   // wait: false: the step is done when its children are submitted
+	UndoChild  bool              `json:"undoChild,omitempty"` // of such a step: its undo undoes the children
 }
 
 // Tolerance is how many children of a step may fail.

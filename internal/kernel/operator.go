@@ -422,6 +422,9 @@ func (w *Workset) childrenSettled(e *entry, r *row, as perdure.State) error {
 	if e.plan.Steps[r.Index].Form != ByChildren {
 		return nil
 	}
+	if job := e.plan.Steps[r.Index].Job; job.Detached && !(job.UndoChild && as == perdure.Undone) {
+		return nil
+	}
 	c := w.childrenOf(r)
 	switch {
 	case c.Unsettled() > 0:

@@ -76,6 +76,7 @@ type PlanStep struct {
 	Limits Template // renders the limits with their keys; nil: none
 	Items  Template // of a step with children: renders its items; nil: there is one child
 	Child  Template // of a step with children: the input of one of them; nil: none
+	Key    Template // of a step with children: the key of one of them; nil: none
 
 	Accepts, Returns ValueSchema // of the input and the output of do runs; nil: none
 	Form             StepForm

@@ -28,6 +28,12 @@ func (w *Workset) submit(id perdure.JobID, plan *Plan) *entry {
 	}
 	j.StartBy = w.deadline(j, d.StartWithin)
 	e.job, e.plan, e.whole = j, plan, true
+	if d.Key != "" {
+		if w.newKeys == nil {
+			w.newKeys = map[string]perdure.JobID{}
+		}
+		w.newKeys[d.Key] = id
+	}
 	w.add(e)
 	for i := range plan.Steps {
 		ps, s, r := &plan.Steps[i], w.alloc.steps.next(), w.alloc.rows.next()

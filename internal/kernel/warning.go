@@ -186,6 +186,9 @@ func (o *Outlook) warnOfUndo(p *Plan, order []int) {
 	}
 	for i := range p.Steps {
 		ps := &p.Steps[i]
+		if ps.Job != nil && ps.Job.Detached && !ps.Job.UndoChild {
+			o.warn(WarnNoUndo, ps.Name, "the step does not wait for its children, and its undo leaves them as they are; with undoChild: true it undoes them")
+		}
 		if ps.Form != ByAgent || ps.Undo != nil || later[i] < 0 {
 			continue
 		}

@@ -159,7 +159,7 @@ func childrenReason(s *Step) *perdure.Reason {
 		r.Text = "waits for its children, and its row is damaged: see perdure check"
 		return r
 	}
-	n := ChildCountsOf(&c)
+	n := ChildCountsOf(s, &c)
 	r.Children = n
 	if s.Direction == perdure.Undo {
 		r.Text = fmt.Sprintf("%d of %d children are undone, %d are not settled", n.Undone, n.Submitted, n.Active+n.Parked)
@@ -170,9 +170,21 @@ func childrenReason(s *Step) *perdure.Reason {
 		}
 	}
 	if n.Parked > 0 {
-		r.Text += fmt.Sprintf("; %d are parked and wait for an operator: perdure list --parent %s/%s --phase parked", n.Parked, s.Job, s.Name)
+		r.Text += "; " + parkedChildren(s, n)
 	}
 	return r
+}
+
+// parkedChildren says which children wait for an operator, and how to act on them.
+func parkedChildren(s *Step, n *perdure.ChildCounts) string {
+	all := fmt.Sprintf("perdure list --parent %s/%s --phase parked", s.Job, s.Name)
+	switch {
+	case n.FirstParked.IsZero():
+		return fmt.Sprintf("%d parked, for an operator: %s", n.Parked, all)
+	case n.Parked == 1:
+		return fmt.Sprintf("1 is parked, for an operator: perdure get %s", n.FirstParked)
+	}
+	return fmt.Sprintf("%d are parked, for an operator, the first is %s: %s", n.Parked, n.FirstParked, all)
 }
 
 // forAnother says for how long a step waits; nothing if it waits for ever.

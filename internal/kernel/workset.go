@@ -50,6 +50,7 @@ type Workset struct {
 	takenNews    map[int64]bool           // news that was counted
 	ownersMoved  map[StepRef]bool         // see OwnerMoved
 	compiler     Compiler                 // makes the plans of children
+	newKeys      map[string]perdure.JobID // keys of new jobs
 	changes      Changes
 
 	agenda    []task

@@ -14,6 +14,14 @@ import (
 func (b *batch) findOwners(wants []kernel.OwnerWant) error {
 	for i := range wants {
 		want := &wants[i]
+		if len(want.Keys) > 0 {
+			keys, err := b.keysOfChildren(want.Keys)
+			if err != nil {
+				return err
+			}
+			b.w.AddKeys(want, keys)
+			continue
+		}
 		found, err := b.findOwner(want)
 		if err != nil {
 			return err
@@ -42,6 +50,22 @@ func (b *batch) findOwner(want *kernel.OwnerWant) (*kernel.OwnerFound, error) {
 		}
 	}
 	return f, b.findOutputs(want.Outputs, f)
+}
+
+// keysOfChildren looks up which jobs have keys. It needs no lock: a key that another transaction takes meanwhile makes this one
+// fail, and the next try finds it.
+func (b *batch) keysOfChildren(keys []string) (map[string]perdure.JobID, error) {
+	found, err := b.tx.JobsByKey(keys)
+	if err != nil {
+		return nil, err
+	}
+	taken := make(map[string]perdure.JobID, len(keys))
+	for _, key := range keys {
+		if taken[key] = found[key].ID; taken[key].IsZero() {
+			taken[key] = b.keys[key].ID
+		}
+	}
+	return taken, nil
 }
 
 // lockChildren locks jobs, as far as other transactions have not locked them, and loads all of their steps.

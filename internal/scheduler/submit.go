@@ -186,6 +186,9 @@ func (o *submitOp) key() string {
 // key and hash never change.
 func (o *submitOp) findByKey(b *batch, key string) (bool, error) {
 	job, ok := b.keys[key]
+	if child := b.w.NewKey(key); !ok && !child.IsZero() { // with the hash of a child, which no submission has
+		job, ok = kernel.Keyed{ID: child}, true
+	}
 	if !ok || job.ID == o.id { // or it is the mail that is being delivered
 		return false, nil
 	}

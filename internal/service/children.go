@@ -78,7 +78,7 @@ func childrenView(s *kernel.Step) *perdure.ChildCounts {
 	if err != nil {
 		return nil
 	}
-	return kernel.ChildCountsOf(&c)
+	return kernel.ChildCountsOf(s, &c)
 }
 
 // maxCheckedNews is how much news of one step is compared with its children. A step with more is checked another time.
