@@ -85,12 +85,12 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 	return nil
 }
 
-// jobOf returns the short id of the job of an alert, which commands accept. An alert of the whole store has none.
+// jobOf returns the id of the job of an alert. An alert of the whole store has none.
 func jobOf(al *perdure.AlertView) string {
 	if al.Job == (perdure.JobID{}) {
 		return "-"
 	}
-	return shortID(al.Job)
+	return al.Job.String()
 }
 
 func (a *app) closeAlertCmd() *cobra.Command {

@@ -151,6 +151,10 @@ func advice(v *perdure.JobView, where string) []string {
 			if parked++; parked > 1 { // repeating the same command for each step would hide the others
 				continue
 			}
+			if s.Agent == "" {
+				advisedOfChildren(v, s, add)
+				continue
+			}
 			add("the error of "+name+" in full, and its input", "get %s", step)
 			add("try "+name+" again", "resume %s", step)
 			add("try it again with another input", "resume %s --input '{…}'", step)
@@ -181,6 +185,20 @@ func advice(v *perdure.JobView, where string) []string {
 		cmds[i] = pad(cmds[i], width) + "  # " + why[i]
 	}
 	return cmds
+}
+
+// advisedOfChildren adds what an operator can do about a step with children that is parked.
+func advisedOfChildren(v *perdure.JobView, s *perdure.StepView, add func(purpose, format string, args ...any)) {
+	step := refOf(v) + "/" + plain(s.Name)
+	if n := s.Children; n != nil && n.Submitted > 0 {
+		add("its children that have failed", "list --parent %s --phase settled --current undone", step)
+		add("do the children that have failed again, and then the rest", "resume %s", step)
+		add("go on without the children that have failed", "skip %s --reason '…'", step)
+	} else {
+		add("the error of "+plain(s.Name)+" in full", "get %s", step)
+		add("try "+plain(s.Name)+" again", "resume %s", step)
+		add("go on without it", "skip %s --reason '…'", step)
+	}
 }
 
 // quoted returns s quoted for a shell.
