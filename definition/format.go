@@ -21,9 +21,12 @@ func FormatError(file string, src []byte, err error) string {
 		return b.String()
 	}
 	for _, f := range e.Fields {
-		if f.Line == 0 {
+		switch {
+		case f.Line == 0 && f.Pointer != "": // of a value that was given beside the file
+			fmt.Fprintf(&b, "%s: %s: %s\n", file, f.Pointer, f.Message)
+		case f.Line == 0:
 			fmt.Fprintf(&b, "%s: %s\n", file, f.Message)
-		} else {
+		default:
 			fmt.Fprintf(&b, "%s:%d:%d: %s\n", file, f.Line, f.Column, f.Message)
 			excerpt(&b, src, f.Line, f.Column)
 		}

@@ -93,7 +93,11 @@ func (fs *Faults) Err() error {
 		e.Fields = append(e.Fields, fe)
 	}
 	first := e.Fields[0]
-	e.Message = fmt.Sprintf("line %d, column %d: %s", first.Line, first.Column, first.Message)
+	place := fmt.Sprintf("line %d, column %d", first.Line, first.Column)
+	if first.Line == 0 {
+		place = first.Pointer
+	}
+	e.Message = place + ": " + first.Message
 	e.Hint = first.Hint
 	if n := len(e.Fields) - 1; n > 0 {
 		e.Message += fmt.Sprintf(" (and %d more)", n)
