@@ -89,7 +89,7 @@ func (fs *Faults) Err() error {
 	e := &perdure.Error{Code: fs.List[0].Code}
 	for _, f := range fs.List {
 		fe := perdure.FieldError{Pointer: f.pointer.String(), Message: plain.Shorten(f.Message, MaxFaultText), Hint: plain.Shorten(f.hint, MaxFaultText)}
-		fe.Line, fe.Column = fs.Source.locate(f.at)
+		fe.Line, fe.Column = fs.Source.Locate(f.at)
 		e.Fields = append(e.Fields, fe)
 	}
 	first := e.Fields[0]

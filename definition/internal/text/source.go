@@ -19,8 +19,8 @@ func NewSource(src []byte) Source { return Source{src} }
 // Beside is the place of a value that is not in the text, but was given with it.
 const Beside = -1
 
-// locate returns line and column, both from 1; columns count characters. Both are 0 for a value that is not in the text.
-func (t Source) locate(at int32) (line, column int) {
+// Locate returns line and column, both from 1; columns count characters. Both are 0 for a value that is not in the text.
+func (t Source) Locate(at int32) (line, column int) {
 	if at == Beside {
 		return 0, 0
 	}
