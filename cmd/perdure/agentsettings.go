@@ -38,6 +38,7 @@ always first.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
+	addList(cmd, "agents")
 	cmd.AddCommand(a.showAgentCmd(), a.setAgentCmd(), a.agentsTestCmd())
 	return cmd
 }

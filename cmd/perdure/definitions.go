@@ -43,6 +43,7 @@ were made from.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
+	addList(cmd, "stored definitions")
 	cmd.AddCommand(a.applyDefinitionCmd(), a.showDefinitionCmd(), a.promoteDefinitionCmd(), a.diffDefinitionCmd(), a.removeDefinitionCmd())
 	return cmd
 }

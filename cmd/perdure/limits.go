@@ -17,29 +17,27 @@ import (
 )
 
 func (a *app) limitsCmd() *cobra.Command {
-	list := func(cmd *cobra.Command, _ []string) error {
-		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-			limits, err := t.ListLimits(ctx)
-			if err != nil {
-				return err
-			}
-			return a.printLimits(limits)
-		})
-	}
 	cmd := &cobra.Command{
-		Use: "limits", Aliases: []string{"limit"}, Short: "Manage limits: list, show, set, rm", Args: noArgs, RunE: list,
+		Use: "limits", Aliases: []string{"limit"}, Short: "Manage limits: list, show, set, rm", Args: noArgs,
 		Long: `Lists limits and the holders of their permits. job:TYPE bounds the jobs of a type that are under
 way, and agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs
 of the steps that name it in their "limits", in all (MAX), with the same key (--per-key), or both.
 A rate bounds how many runs begin in a time. A change takes effect at once: if a limit is lowered,
 runs in flight continue, and nothing is admitted above it.`,
 		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --rate 100/s --key-rate 5/s\n  perdure limits rm job:order",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				limits, err := t.ListLimits(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printLimits(limits)
+			})
+		},
 	}
 	uses(cmd, "server", "store", "output")
-	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List limits and the holders of their permits", Args: noArgs, RunE: list,
-		Long: `Lists limits, how many of their permits are held, and by which jobs.`, Example: "  perdure limits list -o json"}
-	uses(ls, "server", "store", "output")
-	cmd.AddCommand(ls, a.showLimitCmd(), a.setLimitCmd(), a.removeLimitCmd())
+	addList(cmd, "limits, how many of their permits are held, and by which jobs")
+	cmd.AddCommand(a.showLimitCmd(), a.setLimitCmd(), a.removeLimitCmd())
 	return cmd
 }
 

@@ -46,6 +46,7 @@ times has one job, with the key @schedule:NAME:TIME, or a line in the history th
 	cmd.Flags().StringVar(&state, "state", "", "list schedules in this `STATE`: active, paused or ended")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.ScheduleStates), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
+	addList(cmd, "schedules")
 	cmd.AddCommand(a.applyScheduleCmd(), a.showScheduleCmd(), a.nextTimesCmd(), a.triggerScheduleCmd(), a.pauseScheduleCmd(), a.resumeScheduleCmd(), a.backfillCmd(), a.removeScheduleCmd())
 	return cmd
 }
