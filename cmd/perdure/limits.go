@@ -217,6 +217,15 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 		}
 		settings.Max = &n
 	}
+	for _, r := range []struct {
+		rate, burst string
+		at          string
+		most        int
+	}{{"rate", "burst", f.rate, f.burst}, {"key-rate", "key-burst", f.keyRate, f.keyBurst}} {
+		if err := rateUsage(cmd, r.rate, r.burst, r.at, r.most); err != nil {
+			return settings, err
+		}
+	}
 	settings.Rate, settings.Burst = f.rate, f.burst
 	of := perdure.KeyLimit{Rate: f.keyRate, Burst: f.keyBurst}
 	if set, _ := given(cmd, "per-key"); set {
@@ -243,6 +252,23 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 		return settings, limitUsage(args[0], settings, err)
 	}
 	return settings, nil
+}
+
+// rateUsage refuses a rate, and a burst of it, in terms of their flags.
+func rateUsage(cmd *cobra.Command, rateFlag, burstFlag, rate string, burst int) error {
+	set, _ := given(cmd, burstFlag)
+	switch {
+	case set && (burst < 1 || burst > kernel.MaxBurst):
+		return usagef("--%s must be 1 to %d, not %d", burstFlag, kernel.MaxBurst, burst)
+	case set && rate == "":
+		return &usageError{msg: fmt.Sprintf("--%s has no --%s", burstFlag, rateFlag), hint: fmt.Sprintf("give a rate such as --%s 5/s", rateFlag)}
+	case rate == "":
+		return nil
+	}
+	if _, err := kernel.ParseRate(rate, burst); err != nil {
+		return usagef("--%s %s: its %s", rateFlag, rate, err)
+	}
+	return nil
 }
 
 // forKey returns the limit's settings with these bounds for the key.
