@@ -193,7 +193,7 @@ func advice(v *perdure.JobView, where string) []string {
 // advisedOfChildren adds what an operator can do about a step with children that is parked.
 func advisedOfChildren(v *perdure.JobView, s *perdure.StepView, add func(purpose, format string, args ...any)) {
 	step := refOf(v) + "/" + plain(s.Name)
-	if n := s.Children; n != nil && n.Submitted > 0 {
+	if n := s.Children; n != nil && n.Failed > 0 {
 		add("its children that have failed", "list --parent %s --phase settled --current undone", step)
 		add("do the children that have failed again, and then the rest", "resume %s", step)
 		add("go on without the children that have failed", "skip %s --reason '…'", step)

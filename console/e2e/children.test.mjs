@@ -3,13 +3,20 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { api, eventually, open } from "./browser.mjs";
 
-const album = (key, times, onFailure, more = {}) => ({
+/** A job with a child for each of the names, whose step is skipped, or fails if the name is bad. */
+const album = (key, names, onFailure, more = {}) => ({
   type: "album", key,
-  steps: { resize: { forEach: { in: times }, as: "time", ...more, job: { input: "${time}", key: key + "-${index}", definition: { type: "album.resize", onFailure, steps: { one: { agent: "sleep", with: { for: "${input}" } } } } } } },
+  steps: {
+    list: { agent: "sleep", with: { for: "1ms" } },
+    resize: {
+      after: ["list"], forEach: { in: names }, as: "name", ...more,
+      job: { input: { name: "${name}" }, key: key + "-${index}", definition: { type: "album.resize", onFailure, steps: { first: { agent: "sleep", with: { for: "1ms" } }, one: { agent: "sleep", after: ["first"], when: "input.name == 'bad' ? steps.first.output.none : false", with: { for: "1ms" } } } } },
+    },
+  },
 });
 
 test("the page of a job shows how far the children of its step are", async (t) => {
-  await api("jobs", album("album-parked", ["1ms", "1ms", "never"], "park"));
+  await api("jobs", album("album-parked", ["a", "b", "bad"], "park"));
   await eventually(async () => assert.equal((await api("jobs/album-parked-2")).phase, "parked"));
   const page = await open(t, "jobs/album-parked?step=resize");
   const panel = page.getByRole("complementary", { name: "Step resize" });
@@ -38,7 +45,7 @@ test("the page of a job shows how far the children of its step are", async (t) =
 });
 
 test("children that have failed are counted, and lead to a list of them", async (t) => {
-  await api("jobs", album("album-failed", ["1ms", "never", "1ms"], "undo", { tolerate: { failed: 1 } }));
+  await api("jobs", album("album-failed", ["a", "bad", "b"], "undo", { tolerate: { failed: 1 } }));
   await eventually(async () => assert.equal((await api("jobs/album-failed")).phase, "settled"));
   const page = await open(t, "jobs/album-failed?step=resize");
   const panel = page.getByRole("complementary", { name: "Step resize" });
