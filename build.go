@@ -63,7 +63,7 @@ type builtNotify struct {
 }
 
 type builtStep struct {
-	Agent          string          `json:"agent"`
+	Agent          string          `json:"agent,omitempty"`
 	Action         string          `json:"action,omitempty"`
 	After          []string        `json:"after,omitempty"`
 	When           string          `json:"when,omitempty"`
@@ -81,6 +81,7 @@ type builtStep struct {
 	StopWithin     Duration        `json:"stopWithin,omitempty"`
 	InputSchema    json.RawMessage `json:"inputSchema,omitempty"`
 	OutputSchema   json.RawMessage `json:"outputSchema,omitempty"`
+	builtOwner
 }
 
 type builtPrefers struct {
@@ -92,7 +93,7 @@ type builtSteps []*StepBuilder
 
 func (s builtSteps) MarshalJSON() ([]byte, error) {
 	return plain.Object(len(s), func(i int) (string, any) {
-		step := s[i].step
+		step := s[i].built()
 		if s[i].job.chain && i > 0 {
 			step.After = append([]string{s[i-1].name}, step.After...)
 		}

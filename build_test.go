@@ -69,6 +69,53 @@ steps:
 	}
 }
 
+// Steps with children are built as a file has them.
+func TestBuilderAndFileMakeTheSameChildren(t *testing.T) {
+	const file = `
+type: album
+steps:
+  list: {agent: storage}
+  resize:
+    after: [list]
+    forEach: {in: "${steps.list.output}"}
+    as: image
+    maxParallel: 200
+    tolerate: {failed: 1%}
+    parkedIs: failed
+    undoOrder: reverse
+    collect: list
+    job: {definition: resize@3, input: {image: "${image}"}, key: "img-${image.id}"}
+    onFailure: undo
+  stamp: {forEach: {range: [0, "${input}"]}, as: i, agent: stamper, with: "${i}", undo: {}}
+  tell:
+    job: {wait: false, undoChild: true, definition: {type: mail, steps: {send: {agent: mail}}}}
+`
+	mail := perdure.Define("mail")
+	mail.Step("send", "mail")
+	job := perdure.Define("album")
+	job.Step("list", "storage").
+		Child("resize", "resize@3").After("list").ForEach("${steps.list.output}", "image").MaxParallel(200).Tolerate("1%").ParkedIsFailed().UndoReversed().CollectList().
+		With(map[string]string{"image": "${image}"}).ChildKey("img-${image.id}").OnFailure(perdure.UndoRung()).
+		Step("stamp", "stamper").ForRange(0, "${input}", "i").With("${i}").Undo().
+		Child("tell", mail).WithoutWaiting(true)
+	plan, err := definition.FromDefinition(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := definition.Parse([]byte(file), definition.YAML, definition.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Hash != read[0].Hash {
+		t.Errorf("built:\n%s\nread:\n%s", plan.Text, read[0].Text)
+	}
+	wrong := perdure.Define("t")
+	wrong.Step("s", "a").ChildKey("k")
+	if _, err := definition.FromDefinition(wrong); err == nil || !strings.Contains(err.Error(), "ChildKey of step s: Child has not added it") {
+		t.Error(err)
+	}
+}
+
 // A faulty job of the builder has the same errors as a file, and each error has a place.
 func TestBuilderErrorsHavePlaces(t *testing.T) {
 	for want, job := range map[string]perdure.Definable{

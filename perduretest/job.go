@@ -40,15 +40,16 @@ func (j *Job) Rest() *perdure.JobView {
 		if v.AtRest() {
 			return v
 		}
-		j.stuck(v)
+		j.stuck(v, wait > 0)
 		if time.Now().After(until) {
 			j.w.Fatalf("neither settled nor parked after %v:\n%s", j.w.Patience, Describe(v))
 		}
 	}
 }
 
-// stuck fails the test if all unsettled steps of the job wait for agents that no process of this world runs.
-func (j *Job) stuck(v *perdure.JobView) {
+// stuck fails the test if all unsettled steps of the job wait for agents that no process of this world runs, or, after a wait,
+// for children that are parked.
+func (j *Job) stuck(v *perdure.JobView, waited bool) {
 	j.w.Helper()
 	if !v.CompleteBy.IsZero() {
 		return // its own deadline will pass
@@ -59,9 +60,14 @@ func (j *Job) stuck(v *perdure.JobView) {
 		case s.Phase == perdure.Settled || s.Why != nil && s.Why.Kind == perdure.WhyAfterSteps:
 		case s.Why != nil && s.Why.Kind == perdure.WhyNoAgent && !j.w.carries(s.Why.Agent):
 			lonely = s
+		case waited && s.Why != nil && s.Why.Kind == perdure.WhyChildren && s.Why.Children.Parked > 0 && s.Why.Children.Active == 0:
+			lonely = s
 		default:
 			return // it may still change
 		}
+	}
+	if lonely != nil && lonely.Why.Kind == perdure.WhyChildren {
+		j.w.Fatalf("step %s waits for children that are parked: act on them (Children), or let their job end otherwise (onFailure)\n%s", lonely.Name, Describe(v))
 	}
 	if lonely != nil {
 		j.w.Fatalf("step %s waits for agent %s, which this test does not carry: pass it to w.Carry before this, or make a w.Fake(%[2]q)\n%[3]s",
@@ -136,8 +142,21 @@ func (j *Job) Until(step string, phase perdure.Phase) *perdure.StepView {
 		case time.Now().After(until):
 			j.w.Fatalf("step %s is not %s after %v:\n%s", step, phase, j.w.Patience, Describe(v))
 		}
-		j.stuck(v)
+		j.stuck(v, false)
 	}
+}
+
+// Children returns the child jobs of a step that exist, in the order of the items.
+func (j *Job) Children(step string) []*Job {
+	j.w.Helper()
+	var all []*Job
+	for v, err := range perdure.All(j.w.ctx, j.w.node, perdure.JobQuery{Parent: j.ID.String() + "/" + step, OldestFirst: true, Limit: perdure.MaxListLimit}) {
+		if err != nil {
+			j.w.Fatal(err)
+		}
+		all = append(all, &Job{w: j.w, ID: v.ID})
+	}
+	return all
 }
 
 // Describe returns the state of a job, with a line for each step.

@@ -47,6 +47,43 @@ func TestDone(t *testing.T) {
 	})
 }
 
+// Fakes count the effects of all children. A test acts on a child as on any job.
+func TestChildren(t *testing.T) {
+	perduretest.Run(t, func(w *perduretest.World) {
+		storage := w.Fake("storage")
+		broken := true
+		storage.On("one", func(run *perdure.Run) (any, error) {
+			if broken && string(run.Input) == "2" {
+				return nil, perdure.Rejected(errBusy)
+			}
+			return "small " + string(run.Input), nil
+		})
+		one := perdure.Define("one")
+		one.Step("one", "storage").With("${input}").Undo()
+		one.Output("${steps.one.output}")
+		album := perdure.Define("album")
+		album.Child("resize", one).ForEach([]int{1, 2, 3}, "image").With("${image}").MaxParallel(2).CollectList().UndoReversed()
+		job := w.Submit(album)
+		job.Until("resize", perdure.Waiting)
+		for len(job.Children("resize")) < 3 || job.View().Steps.Get("resize").Children.Done < 2 {
+			w.Sleep(time.Second)
+		}
+		kids := job.Children("resize")
+		broken = false
+		kids[1].Parked("one")
+		kids[1].Resume().Done()
+		v := job.Done()
+		if got := string(v.Steps.Get("resize").Output); got != `{"total":3,"done":3,"failed":0,"items":["small 1","small 2","small 3"]}` {
+			t.Error(got)
+		}
+		if n := storage.Net("one"); n != 3 {
+			t.Errorf("%d effects", n)
+		}
+		job.Undo().Undone()
+		storage.Gone("one")
+	})
+}
+
 // F035, F036: a crash before or after the effect, on the way there and back: one effect, or none.
 func TestCrashes(t *testing.T) {
 	for _, fault := range []perduretest.Fault{perduretest.CrashBefore, perduretest.CrashAfter, perduretest.Late, perduretest.Twice} {

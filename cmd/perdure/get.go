@@ -137,6 +137,9 @@ func (a *app) printJob(t *tracker, where string) error {
 		times += ", settled " + v.SettledAt.Local().Format(time.DateTime)
 	}
 	a.printf("  %s\n", a.st.dim(times))
+	if v.Parent != "" {
+		a.printf("  %s\n", a.st.dim("child of "+plain(v.Parent)))
+	}
 	if len(v.Labels) > 0 {
 		a.printf("  %s\n", a.st.dim("labels "+labelText(v.Labels)))
 	}
@@ -261,7 +264,20 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 	if r.detail != "" {
 		line += "  " + a.st.dim(r.detail)
 	}
-	a.printf("%s\n  %s\n", line, a.st.dim("job "+d.Job.String()+", key "+d.Key))
+	names := "job " + d.Job.String()
+	if d.Agent != "" {
+		names += ", key " + d.Key
+	}
+	a.printf("%s\n  %s\n", line, a.st.dim(names))
+	if n := d.Children; n != nil {
+		if d.Phase == perdure.Parked { // in other phases, the line of the step says it
+			a.printf("  %s\n", childrenText(&d.StepView))
+		}
+		if n.MadeFrom != "" {
+			a.printf("  made from %s\n", plain(n.MadeFrom))
+		}
+		a.printf("  %s\n", a.st.dim("list them: perdure list --parent "+d.Job.String()+"/"+d.Name))
+	}
 	if d.Phase == perdure.Running {
 		a.printf("  %s\n", holderText(&d.StepView, holdersNode(ctx, svc, d.LockedBy), now))
 	}
@@ -274,7 +290,7 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 	for _, l := range d.Limits {
 		a.printf("  limit   %s\n", plain(limitText(l)))
 	}
-	if d.Input != nil {
+	if d.Input != nil && d.Agent != "" {
 		a.printf("  input   %s\n", plain(string(d.Input)))
 	}
 	if d.Output != nil {

@@ -130,6 +130,9 @@ func (o *listFlags) query(now time.Time) (perdure.JobQuery, error) {
 	if o.limit < 1 || o.limit > perdure.MaxListLimit {
 		return perdure.JobQuery{}, usagef("--limit must be 1 to %d", perdure.MaxListLimit)
 	}
+	if o.parent != "" && !strings.Contains(strings.Trim(o.parent, "/"), "/") {
+		return perdure.JobQuery{}, usagef("--parent %q is not JOB/STEP: --parent order-1042/resize", o.parent)
+	}
 	q, err := o.filterFlags.query(now)
 	q.Parent = o.parent
 	q.Cursor, q.Limit, q.WithSummary = o.cursor, o.limit, !o.plain && o.limit <= perdure.MaxSummaries

@@ -68,7 +68,31 @@ func settledRow(v *perdure.JobView, s *perdure.StepView) row {
 	case s.Current == perdure.Unsure:
 		r.glyph, r.tone = "?", graph.Bad
 	}
+	if s.Children != nil && s.Run > 0 {
+		r.detail += "; " + childrenText(s)
+	}
 	return r
+}
+
+// childrenText returns how far the children of a step are.
+func childrenText(s *perdure.StepView) string {
+	n := s.Children
+	var parts []string
+	add := func(count int, what string) {
+		if count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count, what))
+		}
+	}
+	if s.Desired == perdure.Undone {
+		parts = append(parts, fmt.Sprintf("%d of %s undone", n.Undone, plural(n.Submitted, "child job")))
+		add(n.Done, "done")
+	} else {
+		parts = append(parts, fmt.Sprintf("%d of %s done", n.Done, plural(n.Total, "child job")))
+		add(n.Failed, "failed")
+	}
+	add(n.Active, "not settled")
+	add(n.Parked, "parked")
+	return strings.Join(parts, ", ")
 }
 
 func runningRow(s *perdure.StepView, now time.Time) row {

@@ -89,7 +89,7 @@ func nameOf(v *perdure.JobView) string {
 	if v.Key != "" {
 		return plain(v.Key)
 	}
-	return shortID(v.ID)
+	return shortID(v)
 }
 
 // title returns all names of the job.
@@ -106,12 +106,18 @@ func refOf(v *perdure.JobView) string {
 	if v.Key != "" {
 		return quoted(v.Key)
 	}
-	return shortID(v.ID)
+	return shortID(v)
 }
 
 // shortID returns the part of an id that is unique among the jobs of one node: its time to a quarter of a microsecond,
-// which a node never uses twice.
-func shortID(id perdure.JobID) string { return id.String()[:len("job_")+16] }
+// which a node never uses twice. The children of a step share it, so that theirs is the whole id.
+func shortID(v *perdure.JobView) string {
+	id := v.ID.String()
+	if v.Parent != "" {
+		return id
+	}
+	return id[:len("job_")+16]
+}
 
 // inOrder sorts the steps so that each comes after all steps that it waits for, and otherwise in the order of the file.
 func inOrder(steps perdure.StepViews, index map[string]int) []int {

@@ -20,7 +20,7 @@ func (t *tracker) header(st style, now time.Time) string {
 	if v.Key != "" {
 		parts = append(parts, st.bold(plain(v.Key)))
 	}
-	parts = append(parts, st.dim(shortID(v.ID)), stateText(st, v), t.progress())
+	parts = append(parts, st.dim(shortID(v)), stateText(st, v), t.progress())
 	if !now.IsZero() {
 		parts = append(parts, t.clock(now))
 	}

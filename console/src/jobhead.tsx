@@ -108,6 +108,7 @@ export function Facts({ job }: { job: Job }) {
           </a>
         </span>
       )}
+      {job.parent && <Parent parent={job.parent} />}
       <span>
         <b>
           <bdi>{stateName(job, job.current)}</bdi>
@@ -164,6 +165,24 @@ export function Facts({ job }: { job: Job }) {
         </a>
       ))}
     </div>
+  );
+}
+
+/** The step whose child the job is: JOB/STEP. */
+function Parent({ parent }: { parent: string }) {
+  const slash = parent.lastIndexOf("/");
+  const [owner, step] = [parent.slice(0, slash), parent.slice(slash + 1)];
+  return (
+    <span>
+      child of{" "}
+      <a class="underlined" href={link.job(owner, { step })}>
+        step <bdi>{step}</bdi>
+      </a>
+      , with{" "}
+      <a class="underlined" href={link.jobs({ parent })}>
+        its other children
+      </a>
+    </span>
   );
 }
 

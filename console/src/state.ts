@@ -47,7 +47,7 @@ export function unknownMark(word: string): Mark {
 }
 
 function settledMark(job: Pick<Job, "states">, step: Step): Mark {
-  const mark: Mark = { sign: "✓", word: stateName(job, step.current), tone: "good", detail: ranFor(step) };
+  const mark: Mark = { sign: "✓", word: stateName(job, step.current), tone: "good", detail: [ranFor(step), childrenText(step)].filter(Boolean).join("; ") };
   if (step.noUndo) return { ...mark, sign: "·", tone: "calm", detail: "no undo in its definition: nothing was undone" };
   if (step.givenUp) {
     return { sign: "×", word: "given up", tone: "bad", detail: [mark.word, mark.detail].filter(Boolean).join(", ") };
@@ -102,6 +102,15 @@ export function ranFor(step: Step): string {
   if (step.outcome === "failed" || step.outcome === "rejected" || step.outcome === "expired") text += ` ${step.outcome}`;
   if (step.endedAt && step.startedAt) text += `, ${span(Date.parse(step.endedAt) - Date.parse(step.startedAt))}`;
   return text;
+}
+
+/** How far the children of a step are, in words, as the command line has it. */
+export function childrenText(step: Step): string {
+  const counts = step.children;
+  if (!counts || step.run === 0) return "";
+  const jobs = (count: number) => `${count} child ${count === 1 ? "job" : "jobs"}`;
+  const texts = step.desired === "undone" ? [`${counts.undone} of ${jobs(counts.submitted)} undone`, counts.done && `${counts.done} done`] : [`${counts.done} of ${jobs(counts.total)} done`, counts.failed && `${counts.failed} failed`];
+  return [...texts, counts.active && `${counts.active} not settled`, counts.parked && `${counts.parked} parked`].filter(Boolean).join(", ");
 }
 
 /** Progress in the form {done, total, message}, each of which is optional; other forms are not shown. */

@@ -326,6 +326,9 @@ func (w *Workset) operatorEdit(e *entry, r *row, a *perdure.Act) error {
 
 // edit replaces the step's input under the same key, or (newKey) records that no earlier run had an effect.
 func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
+	if e.plan.Steps[r.Index].Form == ByChildren {
+		return perdure.Refuse(perdure.CodeConflict, "step %s has children and no input of its own: edit the steps of its children", r.Name)
+	}
 	if e.plan.Steps[r.Index].Form != ByAgent {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is not carried out by an agent and has no input to edit: settle or skip it", r.Name)
 	}

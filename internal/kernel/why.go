@@ -137,7 +137,7 @@ func approvalReason(s *Step, f *Facts) *perdure.Reason {
 	for _, by := range a.By {
 		r.Approvals = append(r.Approvals, perdure.Mark{By: by.By, Reason: by.Reason})
 	}
-	if r.Text = "waits for approval" + a.asks() + forAnother(s, f) + ": approve or reject it"; err != nil {
+	if r.Text = "waits for approval" + a.asks() + a.given() + forAnother(s, f) + ": approve or reject it"; err != nil {
 		r.Text = "waits for approval, and its row is damaged: see perdure check"
 	}
 	return r
@@ -162,11 +162,11 @@ func childrenReason(s *Step) *perdure.Reason {
 	n := ChildCountsOf(s, &c)
 	r.Children = n
 	if s.Direction == perdure.Undo {
-		r.Text = fmt.Sprintf("%d of %d children are undone, %d are not settled", n.Undone, n.Submitted, n.Active+n.Parked)
+		r.Text = fmt.Sprintf("%d of %d children undone, %d not settled", n.Undone, n.Submitted, n.Active+n.Parked)
 	} else {
-		r.Text = fmt.Sprintf("%d of %d children are done, %d are not settled", n.Done, n.Total, n.Active+n.Parked)
+		r.Text = fmt.Sprintf("%d of %d children done, %d not settled", n.Done, n.Total, n.Active+n.Parked)
 		if n.Failed > 0 {
-			r.Text += fmt.Sprintf(", %d have failed", n.Failed)
+			r.Text += fmt.Sprintf(", %d failed", n.Failed)
 		}
 	}
 	if n.Parked > 0 {
@@ -182,9 +182,9 @@ func parkedChildren(s *Step, n *perdure.ChildCounts) string {
 	case n.FirstParked.IsZero():
 		return fmt.Sprintf("%d parked, for an operator: %s", n.Parked, all)
 	case n.Parked == 1:
-		return fmt.Sprintf("1 is parked, for an operator: perdure get %s", n.FirstParked)
+		return fmt.Sprintf("1 parked, for an operator: perdure get %s", n.FirstParked)
 	}
-	return fmt.Sprintf("%d are parked, for an operator, the first is %s: %s", n.Parked, n.FirstParked, all)
+	return fmt.Sprintf("%d parked, for an operator, the first is %s: %s", n.Parked, n.FirstParked, all)
 }
 
 // forAnother says for how long a step waits; nothing if it waits for ever.

@@ -124,7 +124,7 @@ func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, 
 		if len(jobs) == 0 {
 			return id, perdure.Refuse(perdure.CodeNotFound, "there are no jobs yet")
 		}
-		return jobs[0].ID, nil
+		return svc.top(ctx, jobs[0])
 	}
 	ids, err := svc.Store.FindJobs(ctx, ref, 2)
 	switch {
@@ -136,6 +136,25 @@ func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, 
 		return id, perdure.Refuse(perdure.CodeConflict, "%q is the start of more than one job's id: %s, %s, …", ref, ids[0], ids[1])
 	}
 	return ids[0], nil
+}
+
+// top returns the id of the job at the top of the parents of a job: the job itself, if it is no child.
+func (svc *Service) top(ctx context.Context, j *kernel.Job) (perdure.JobID, error) {
+	for range kernel.MaxChildDepth {
+		parts, child := j.Parent.Parts()
+		if !child {
+			break
+		}
+		parent, _, err := svc.Store.Job(ctx, parts.Job, 0)
+		if err != nil {
+			return j.ID, Unreachable(err)
+		}
+		if parent == nil {
+			break
+		}
+		j = parent
+	}
+	return j.ID, nil
 }
 
 var errCursor = refuseParam("cursor", "is not one that this list has given", "pass nextCursor of the page before, or leave it out for the first page")

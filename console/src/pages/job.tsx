@@ -5,6 +5,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { may } from "../access.ts";
 import { call, callUrl, Problem } from "../api.ts";
 import { ActButtons, shownJob } from "../act.tsx";
+import { Children } from "../children.tsx";
 import { useJob } from "../follow.ts";
 import { JobGraph } from "../graph.tsx";
 import { countMarks, siblings } from "../fold.ts";
@@ -416,7 +417,8 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
             </pre>
           </div>
         )}
-        {step.run > 0 && <StepLog job={job} name={name} step={step} />}
+        <Children job={job} name={name} step={step} />
+        {step.run > 0 && step.agent && <StepLog job={job} name={name} step={step} />}
         <Value under title="Input" value={input} bytes={full ? 0 : step.inputBytes} load={load} none={noInput(job, name, step)} />
         <Value under title="Output" value={output} bytes={full ? 0 : step.outputBytes} load={load} />
         {step.progress !== undefined && <Value under title="Progress" value={step.progress} />}
@@ -426,14 +428,16 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
           <Pair name="state">
             <bdi>{stateName(job, step.current)}</bdi> → <bdi>{stateName(job, step.desired)}</bdi>, {step.phase}
           </Pair>
-          <Pair name="agent">
-            <bdi>{step.agent}</bdi>
-            {step.action !== name && (
-              <span class="muted">
-                , action <bdi>{step.action}</bdi>
-              </span>
-            )}
-          </Pair>
+          {step.agent && (
+            <Pair name="agent">
+              <bdi>{step.agent}</bdi>
+              {step.action !== name && (
+                <span class="muted">
+                  , action <bdi>{step.action}</bdi>
+                </span>
+              )}
+            </Pair>
+          )}
           {step.after && step.after.length > 0 && (
             <Pair name="after">
               {step.after.map((before, i) => (
@@ -492,9 +496,11 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
               {(limit.amount ?? 1) > 1 && `, ${plural(limit.amount!, "permit")}`}
             </Pair>
           ))}
-          <Pair name="key">
-            <code><bdi>{step.key}</bdi></code> <Copy text={step.key} what="the key" />
-          </Pair>
+          {step.agent && (
+            <Pair name="key">
+              <code><bdi>{step.key}</bdi></code> <Copy text={step.key} what="the key" />
+            </Pair>
+          )}
         </dl>
       </div>
     </aside>

@@ -40,6 +40,7 @@ const fields: Field[] = [
       ["backoff", "next attempt"],
       ["notYet", "sleeps"],
       ["afterSteps", "other steps"],
+      ["children", "its children"],
       ["held", "earlier run"],
       ["expired", "run expired"],
       ["deadline", "deadline passed"],
@@ -64,9 +65,10 @@ const moreFields: Field[] = [
   ["current", "Current", same(["undone", "done", "unsure"])],
   ["desired", "Desired", same(["undone", "done"])],
   ["key", "Key", "order-1042"],
+  ["parent", "Children of", "album-7/resize"],
   ["since", "Submitted from", aTime],
   ["until", "Submitted before", aTime],
-  ["alert", "Alert", same(["parked", "approval", "undo", "restart", "waiting", "alert", "overdue", "output"])],
+  ["alert", "Alert", same(["parked", "approval", "undo", "restart", "waiting", "alert", "overdue", "output", "childTurned"])],
   ["order", "Order", [["oldest", "oldest first"]]],
 ];
 const filterNames = [...new Set([...fields, ...moreFields].map(([name]) => name))];

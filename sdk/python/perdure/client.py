@@ -295,26 +295,28 @@ class Client:
 
     def list(self, *, phase: str = "", type: str = "", current: str = "", desired: str = "", key: str = "",
              labels: Optional[Mapping[str, str]] = None, agent: str = "", step: str = "", reason: str = "", error: str = "",
-             alert: str = "", q: str = "", since: str = "", until: str = "", oldest: bool = False) -> Iterator[Job]:
+             alert: str = "", parent: str = "", q: str = "", since: str = "", until: str = "", oldest: bool = False) -> Iterator[Job]:
         """Yields all jobs that fit, the newest first, without their steps. It reads page after page.
 
         agent, step, reason and error select jobs by an open step that waits for no other step: its agent, its name, why
-        it is not running, and the code of its latest error. alert is the kind of an open alert. q is the beginning of an
+        it is not running, and the code of its latest error. alert is the kind of an open alert. parent, JOB/STEP, selects
+        the children of a step. q is the beginning of an
         id or key, or the value of a label. since and until are times as "2026-01-02T15:04:05Z", or durations before now
         as "24h"."""
         return self._all(lambda cursor: self.list_jobs(
             phase=phase, type=type, current=current, desired=desired, key=key, labels=labels, agent=agent, step=step,
-            reason=reason, error=error, alert=alert, q=q, since=since, until=until, oldest=oldest, limit=PAGE, cursor=cursor))
+            reason=reason, error=error, alert=alert, parent=parent, q=q, since=since, until=until, oldest=oldest, limit=PAGE,
+            cursor=cursor))
 
     def list_jobs(self, *, phase: str = "", type: str = "", current: str = "", desired: str = "", key: str = "",
                   labels: Optional[Mapping[str, str]] = None, agent: str = "", step: str = "", reason: str = "",
-                  error: str = "", alert: str = "", q: str = "", since: str = "", until: str = "", oldest: bool = False,
-                  count: bool = False, summary: bool = False, limit: int = 0, cursor: str = "") -> PageJob:
+                  error: str = "", alert: str = "", parent: str = "", q: str = "", since: str = "", until: str = "",
+                  oldest: bool = False, count: bool = False, summary: bool = False, limit: int = 0, cursor: str = "") -> PageJob:
         """Returns one page: `{"items": [...]}`, and `nextCursor` if there are more. Pass that as `cursor` for the next
         page. A page may have few items or none, and a nextCursor all the same. limit: 50 if not given, at most 500; with
         summary, which adds `summary` to each job, at most 50. count adds `count`, the number of jobs of all pages."""
         query = [("phase", phase), ("type", type), ("current", current), ("desired", desired), ("key", key), ("agent", agent),
-                 ("step", step), ("reason", reason), ("error", error), ("alert", alert), ("q", q), ("since", since),
+                 ("step", step), ("reason", reason), ("error", error), ("alert", alert), ("parent", parent), ("q", q), ("since", since),
                  ("until", until), ("order", "oldest" if oldest else ""), ("count", "true" if count else ""),
                  ("with", "summary" if summary else "")]
         query += [("label", f"{k}={v}") for k, v in (labels or {}).items()]

@@ -70,6 +70,8 @@ class _ChildCounts(TypedDict):
 
 
 class ChildCounts(_ChildCounts, total=False):
+    firstFailed: str
+    firstParked: str
     madeFrom: str
 
 

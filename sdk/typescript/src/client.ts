@@ -49,6 +49,8 @@ export interface ListFilter {
   error?: string | undefined;
   /** The kind of an open alert. */
   alert?: string | undefined;
+  /** JOB/STEP: the children of this step. */
+  parent?: string | undefined;
   /** The beginning of an id or key, or the value of a label. */
   q?: string | undefined;
   /** Submitted at this time or later: "2026-01-02T15:04:05Z", or "24h" before now. */

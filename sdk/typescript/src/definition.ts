@@ -53,10 +53,16 @@ export interface ChildJob {
   definition: string | Record<string, unknown>;
   /** The input of the job. Strings may have ${…}. */
   input?: unknown;
+  /** The key of the job. Strings may have ${…}. It must be new: a child whose key is that of another job fails the step. */
+  key?: string;
   /** Labels of the job. Default: those of the parent. */
   labels?: Record<string, string>;
   /** Priority of the job. Default: that of the parent. */
   priority?: number;
+  /** With wait: false. true: the undo of the step undoes the children. Otherwise they stay as they are. */
+  undoChild?: boolean;
+  /** false: the step is done when its children are submitted, and does not wait for them. */
+  wait?: boolean;
 }
 
 export type hostLabels = Record<string, "*" | string>;

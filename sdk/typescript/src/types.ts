@@ -313,6 +313,8 @@ export interface ChildCounts {
   total: number;
   undone: number;
   unsure: number;
+  firstFailed?: string;
+  firstParked?: string;
   madeFrom?: string;
 }
 
