@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // mark is how a test names what it covers: an invariant or a row of the fault matrix.
-var mark = regexp.MustCompile(`\b(F\d{3}|[IL]\d{1,2})\b`)
+var mark = regexp.MustCompile(`\b(F\d{3}|[CIL]\d{1,2})\b`)
 
 // row is one row of the fault matrix. The first five fields are a line of faults.tsv.
 type row struct {
@@ -62,11 +62,11 @@ func parseRows(text string) (all []row, err error) {
 		r := row{id: f[0], section: f[1], text: f[2], outcome: f[3], reason: f[4]}
 		switch {
 		case mark.FindString(r.id) != r.id || r.id == "":
-			return nil, fmt.Errorf("faults.tsv:%d: id %q; an id is I, L and a number, or F and three digits", i+1, r.id)
+			return nil, fmt.Errorf("faults.tsv:%d: id %q; an id is C, I, L and a number, or F and three digits", i+1, r.id)
 		case lines[r.id] > 0:
 			return nil, fmt.Errorf("faults.tsv:%d: %s is on line %d already; ids are never used again", i+1, r.id, lines[r.id])
 		case r.isFault() == (r.outcome == ""):
-			return nil, fmt.Errorf("faults.tsv:%d: %s: a fault (F) has a required outcome, an invariant (I, L) has none", i+1, r.id)
+			return nil, fmt.Errorf("faults.tsv:%d: %s: a fault (F) has a required outcome, an invariant (C, I, L) has none", i+1, r.id)
 		}
 		lines[r.id] = i + 1
 		all = append(all, r)
@@ -159,7 +159,7 @@ func marksOf(path string, found map[string]map[string]bool) error {
 }
 
 // through is a range of marks.
-var through = regexp.MustCompile(`\b([FIL])(\d+) to ([FIL])(\d+)\b`)
+var through = regexp.MustCompile(`\b([CFIL])(\d+) to ([CFIL])(\d+)\b`)
 
 // named are the marks in a text: I4, F042, I9 to I12.
 func named(text string) []string {

@@ -129,6 +129,21 @@ func TestRedoWhileChildrenAreUndone(t *testing.T) {
 	})
 }
 
+// If an undo ends the run of a step with children before they are settled, the history has the run.
+func TestEarlyEndOfARunWithChildren(t *testing.T) {
+	f := newFamily(t, memory.New())
+	id := f.submit(fmt.Sprintf(many, 3, "undo", `{range: [0, "${input.n}"]}`, ""))
+	f.act(id, perdure.Act{Verb: perdure.VerbUndo})
+	f.settled(id, perdure.Undone, perdure.Undone)
+	runs, err := f.store.Runs(t.Context(), id, kernel.RunPlace{}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := f.step(id, "resize"); len(runs) != 1 || runs[0].Event != "returned" || runs[0].Run != 1 || s.Run != 2 {
+		t.Errorf("run %d, and before it %+v", s.Run, runs)
+	}
+}
+
 // With onFailure: skip the step is skipped when its other children are settled, and the next step begins.
 func TestStepIsSkippedWhenChildrenHaveFailed(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
