@@ -67,6 +67,7 @@ const (
 	UndoReverse     = "reverse"
 	CollectNone     = "none"
 	CollectList     = "list"
+	CollectArtifact = "artifact"
 )
 
 // Error codes of steps with children.
@@ -83,8 +84,8 @@ const (
 // MostItems returns how many items a step may have; why says what would allow more.
 func MostItems(s *StepDefinition) (most int, why string) {
 	switch {
-	case s.Collect == CollectList:
-		return MaxItems, fmt.Sprintf(" with collect: list (%d without)", MaxUncollectedItems)
+	case s.Collect == CollectList || s.Collect == CollectArtifact:
+		return MaxItems, fmt.Sprintf(" with collect: %s (%d without)", s.Collect, MaxUncollectedItems)
 	case s.Job != nil && s.Job.Detached:
 		return MaxItems, fmt.Sprintf(" with wait: false (%d without)", MaxUncollectedItems)
 	}
@@ -238,6 +239,7 @@ type Children struct {
 	FirstFailed perdure.JobID `json:"firstFailed,omitzero"`
 	FirstParked perdure.JobID `json:"firstParked,omitzero"` // zero: none, or it is not parked any more
 	Settled     int           `json:"settled,omitempty"`    // Done when the step was done
+	News        int           `json:"news,omitempty"`       // how much news was counted, if the outputs are collected as an artifact
 	Turned      bool          `json:"turned,omitempty"`     // an alert childTurned is open
 }
 
@@ -350,6 +352,22 @@ type OwnerWant struct {
 	Keys []string
 	// Lines are wanted in the same way (AddLines); nil: none.
 	Lines *LinesWant
+	// Collect is wanted in the same way (AddCollected); nil: nothing is.
+	Collect *CollectWant
+}
+
+// CollectWant are children whose outputs are to be written to an artifact of JSON lines.
+type CollectWant struct {
+	First perdure.JobID
+	Total int
+	News  int // tells outputs apart if a child was done again
+}
+
+// Collected is the artifact with the outputs of children.
+type Collected struct {
+	Hash   ArtifactHash
+	Size   int64
+	Reason string // why there is none; empty: there is
 }
 
 // LinesWant is a place in an artifact of JSON lines, of which some are the items of children.
@@ -394,6 +412,9 @@ type OwnerFound struct {
 
 	lines      *Lines // nil: they are being read
 	linesKnown bool   // lines was looked up
+
+	collected      *Collected // nil: the artifact is being written
+	collectedKnown bool       // collected was looked up
 }
 
 // AddOwner adds what was found for a step with children.
@@ -419,7 +440,14 @@ func (w *Workset) AddLines(want *OwnerWant, found *Lines) {
 	}
 }
 
-// linesPause is how long a step waits for lines of an artifact before it asks again.
+// AddCollected adds the artifact with the outputs of children; nil: it is being written, and the step asks again.
+func (w *Workset) AddCollected(want *OwnerWant, found *Collected) {
+	if f := w.owners[want.StepRef]; f != nil {
+		f.collected, f.collectedKnown = found, true
+	}
+}
+
+// linesPause is how long a step waits for an artifact to be read or written before it asks again.
 const linesPause = 100 * time.Millisecond
 
 // linesOf returns lines of the artifact of a step's items from a line on; nil if they are not there. Then the step waits, or,
@@ -567,6 +595,9 @@ func (w *Workset) tend(e *entry, r *row) {
 		w.moved(r)
 		if ChildID(n.Child, 0) == c.First {
 			c.change(n, ps)
+			if ps.Collect == CollectArtifact {
+				c.News++
+			}
 		}
 	}
 	f.News = nil
@@ -1244,6 +1275,17 @@ func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *Ow
 		w.tend(e, r)
 		return
 	}
+	if ps.Collect == CollectArtifact && f.collected == nil {
+		w.putChildren(r, c)
+		if f.collectedKnown { // it is being written
+			w.awaitChildrenUntil(e, r, w.now.Add(linesPause))
+			w.moved(r)
+			return
+		}
+		w.missing.Owners = append(w.missing.Owners, OwnerWant{StepRef: r.StepRef, Collect: &CollectWant{c.First, c.Total, c.News}})
+		w.block(task{entry: e, kind: taskTend, index: r.Index})
+		return
+	}
 	out := w.outputOfOwner(ps, c, f)
 	r.Current, r.Outcome, r.EndedAt = perdure.Done, perdure.OutcomeDone, w.now
 	r.ErrorCode, r.LastError = "", ""
@@ -1267,7 +1309,13 @@ func (w *Workset) outputOfOwner(ps *PlanStep, c *Children, f *OwnerFound) json.R
 		return f.Outputs[c.First]
 	}
 	b := fmt.Appendf(nil, `{"total":%d,"done":%d,"failed":%d`, c.Total, c.Done, c.Undone+c.Unsure)
-	if ps.Collect != CollectList {
+	switch a := f.collected; {
+	case ps.Collect == CollectArtifact && a.Reason != "":
+		reason, _ := json.Marshal(a.Reason) // cannot fail
+		return append(append(append(b, `,"items":null,"itemsError":`...), reason...), '}')
+	case ps.Collect == CollectArtifact:
+		return fmt.Appendf(b, `,"items":{"$artifact":"%s","size":%d,"type":"application/x-ndjson"}}`, a.Hash, a.Size)
+	case ps.Collect != CollectList:
 		return append(b, '}')
 	}
 	counts := len(b)

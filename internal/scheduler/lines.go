@@ -10,18 +10,13 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lru"
-	"github.com/perdure/perdure/operate"
 )
-
-// ArtifactOpener opens artifacts.
-type ArtifactOpener interface {
-	OpenArtifact(ctx context.Context, hash string) (operate.ArtifactReader, error)
-}
 
 // The items of a step with children may be the lines of an artifact. No transaction reads it: a transaction that needs lines
 // which are not in memory notes that, and a later one finds them. A worker reads them, and some of those that follow. The first
@@ -31,51 +26,73 @@ const (
 	lineCacheBytes  = 32 << 20 // bytes of lines in memory that were not used yet
 	maxSetBytes     = 4 << 20  // bytes of the lines of one set, but for its first line
 	readAhead       = 4        // sets that are read after the one that is needed
-	maxWantedLines  = 100      // sets that wait for the worker
+	maxWanted       = 100      // what waits for a worker
+	asidePause      = time.Second
 	lineOverhead    = 64
 	scanBufferBytes = 64 << 10
 )
 
-// lines holds lines of artifacts, and what is to be read.
-type lines struct {
-	sets *lru.Cache[kernel.LinesWant, *kernel.Lines]
+// aside is work that transactions need, and that a worker does outside of them: its results, by what is wanted.
+type aside[W comparable, R any] struct {
+	results *lru.Cache[W, R]
 
 	env     env.Env
 	mu      sync.Mutex
 	wake    sync.Cond
-	waiting []kernel.LinesWant
-	pending map[kernel.LinesWant]bool
+	waiting []W
+	pending map[W]bool
 	closed  bool
 }
 
+type (
+	lines       = aside[kernel.LinesWant, *kernel.Lines]
+	collections = aside[kernel.CollectWant, *kernel.Collected]
+)
+
+func newAside[W comparable, R any](e env.Env, max int, size func(R) int) *aside[W, R] {
+	l := &aside[W, R]{env: e, pending: map[W]bool{}, results: lru.New[W](max, size)}
+	l.wake.L = &l.mu
+	return l
+}
+
 func newLines(e env.Env) *lines {
-	l := &lines{env: e, pending: map[kernel.LinesWant]bool{}, sets: lru.New[kernel.LinesWant](lineCacheBytes, func(l *kernel.Lines) int {
+	return newAside[kernel.LinesWant](e, lineCacheBytes, func(l *kernel.Lines) int {
 		n := lineOverhead + len(l.Reason)
 		for _, item := range l.Items {
 			n += len(item) + lineOverhead
 		}
 		return n
-	})}
-	l.wake.L = &l.mu
-	return l
+	})
 }
 
-// get returns lines; nil: they are not there yet.
-func (l *lines) get(want kernel.LinesWant) *kernel.Lines {
-	if set, ok := l.sets.Get(want); ok {
-		return set
+// get returns a result; nil: it is not there yet.
+func (l *aside[W, R]) get(want W) (r R) {
+	if r, ok := l.results.Get(want); ok {
+		return r
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.pending[want] && len(l.pending) < maxWantedLines { // the step asks again
+	if !l.pending[want] && len(l.pending) < maxWanted { // the step asks again
 		l.pending[want] = true
 		l.waiting = append(l.waiting, want)
 		l.wake.Signal()
 	}
-	return nil
+	return r
 }
 
-func (l *lines) take() (want kernel.LinesWant, ok bool) {
+// each does what is wanted, one after the other, until the work is closed. After an error that passes, it can be wanted again
+// after a pause.
+func (l *aside[W, R]) each(do func(W) error) {
+	for want, ok := l.take(); ok; want, ok = l.take() {
+		if err := do(want); err != nil {
+			l.env.AfterFunc(asidePause, func() { l.done(want) })
+			continue
+		}
+		l.done(want)
+	}
+}
+
+func (l *aside[W, R]) take() (want W, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !l.closed && len(l.waiting) == 0 {
@@ -89,13 +106,13 @@ func (l *lines) take() (want kernel.LinesWant, ok bool) {
 	return want, true
 }
 
-func (l *lines) done(want kernel.LinesWant) {
+func (l *aside[W, R]) done(want W) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pending, want)
 }
 
-func (l *lines) close() {
+func (l *aside[W, R]) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
@@ -104,25 +121,26 @@ func (l *lines) close() {
 
 // readLines reads what transactions need, until lines is closed.
 func (s *Scheduler) readLines(ctx context.Context) {
-	for want, ok := s.lines.take(); ok; want, ok = s.lines.take() {
-		if err := s.readSets(ctx, want); err != nil {
-			s.log.Warn("items in an artifact cannot be read", "artifact", want.Hash.String(), "error", err, "action", "the step asks again")
+	s.lines.each(func(want kernel.LinesWant) error {
+		err := s.readSets(ctx, want)
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("items in an artifact cannot be read", "artifact", want.Hash.String(), "error", err, "action", "reading is tried again")
 		}
-		s.lines.done(want)
 		s.cfg.OnWait(s.env.Now())
-	}
+		return err
+	})
 }
 
 // readSets reads a set of lines, and those that follow. An error passes; what is wrong with the artifact itself is a set with a
 // fault.
 func (s *Scheduler) readSets(ctx context.Context, want kernel.LinesWant) error {
 	if s.cfg.Artifacts == nil {
-		s.lines.sets.Put(want, kernel.ItemsFault(want, true, "this node stores no artifacts"))
+		s.lines.results.Put(want, kernel.ItemsFault(want, true, "this node stores no artifacts"))
 		return nil
 	}
 	r, err := s.cfg.Artifacts.OpenArtifact(ctx, want.Hash.String())
 	if perdure.CodeOf(err) == perdure.CodeNotFound {
-		s.lines.sets.Put(want, kernel.ItemsFault(want, true, fmt.Sprintf("the artifact %s of the items is not stored", want.Hash)))
+		s.lines.results.Put(want, kernel.ItemsFault(want, true, fmt.Sprintf("the artifact %s of the items is not stored", want.Hash)))
 		return nil
 	}
 	if err != nil {
@@ -136,7 +154,7 @@ func (s *Scheduler) readSets(ctx context.Context, want kernel.LinesWant) error {
 			return err
 		}
 		if fault != "" {
-			s.lines.sets.Put(want, kernel.ItemsFault(want, false, fault))
+			s.lines.results.Put(want, kernel.ItemsFault(want, false, fault))
 			return nil
 		}
 	}
@@ -157,12 +175,12 @@ func (s *Scheduler) readSets(ctx context.Context, want kernel.LinesWant) error {
 			size += len(item)
 			set.Items, set.Ends = append(set.Items, item), append(set.Ends, from.at)
 		}
-		s.lines.sets.Put(want, set)
+		s.lines.results.Put(want, set)
 		if len(set.Items) == 0 {
 			return nil
 		}
 		want.First, want.Offset = want.First+len(set.Items), from.at
-		if _, known := s.lines.sets.Get(want); known {
+		if _, known := s.lines.results.Get(want); known {
 			return nil
 		}
 	}

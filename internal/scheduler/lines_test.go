@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // shelf keeps artifacts in memory.
@@ -44,6 +46,22 @@ func (s *shelf) OpenArtifact(_ context.Context, hash string) (operate.ArtifactRe
 		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no such artifact")
 	}
 	return shelved{bytes.NewReader([]byte(text))}, nil
+}
+
+// UploadArtifact implements operate.Artifacts.
+func (s *shelf) UploadArtifact(_ context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
+	if s.fails > 0 {
+		s.fails--
+		return nil, errors.New("the object store does not respond")
+	}
+	text, err := io.ReadAll(u.Body)
+	if err != nil {
+		return nil, err
+	}
+	if hash := s.put(string(text)); hash != u.Hash || int64(len(text)) != u.Size || u.Size != u.Length {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "the bytes have the hash %s and %d bytes, not %s and %d", hash, len(text), u.Hash, u.Size)
+	}
+	return &operate.ArtifactState{Artifact: u.Hash, Size: u.Size}, nil
 }
 
 func (s *shelf) put(text string) string {
@@ -159,4 +177,53 @@ func TestLinesThatAreNoItemsFailTheStep(t *testing.T) {
 			t.Fatal(f.dump(empty))
 		}
 	})
+}
+
+// The outputs of the children are the lines of an artifact. Without artifacts, the output says so.
+func TestOutputsOfChildrenAsAnArtifact(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		f, s := newShelf(t, store)
+		s.fails = 2
+		f.outcome = func(run perdure.Run) protocol.Report {
+			if string(run.Input) == "7" && run.Direction == perdure.Do {
+				return protocol.Report{Outcome: perdure.OutcomeFailed, Error: &perdure.RunError{Code: "bad"}, Effect: protocol.EffectNone}
+			}
+			return protocol.Report{Outcome: perdure.OutcomeDone, Output: json.RawMessage(fmt.Sprintf("{\n\"n\": %s, \"pad\": %q}", run.Input, strings.Repeat("x", 2000)))}
+		}
+		const count = 1500
+		definition := fmt.Sprintf(`
+type: album
+steps:
+  s: {forEach: {range: [0, %d]}, collect: artifact, tolerate: {failed: 1}, maxParallel: 1000, agent: a, with: "${item}", undo: {}, retry: {attempts: 1}}
+`, count)
+		id := f.submit(definition)
+		if j := f.until(id, perdure.Settled, perdure.Parked); j.Current != perdure.Done {
+			t.Fatal(f.dump(id)[:1000])
+		}
+		f.check(id)
+		var want strings.Builder
+		for i := range count {
+			if i == 7 {
+				want.WriteString("null\n")
+			} else {
+				fmt.Fprintf(&want, "{\"n\":%d,\"pad\":%q}\n", i, strings.Repeat("x", 2000))
+			}
+		}
+		hash := kernel.ArtifactHash(sha256.Sum256([]byte(want.String())))
+		if got := f.output(id, 0); got != fmt.Sprintf(`{"total":%d,"done":%d,"failed":1,"items":{"$artifact":"%s","size":%d,"type":"application/x-ndjson"}}`, count, count-1, hash, want.Len()) {
+			t.Error(got)
+		}
+		if s.files[hash.String()] != want.String() {
+			t.Error("the artifact has other bytes")
+		}
+		if used, err := store.UsedArtifacts(t.Context(), []kernel.ArtifactHash{hash}); err != nil || len(used) != 1 {
+			t.Errorf("the artifact is not used: %v", err)
+		}
+	})
+	f := newFamily(t, memory.New())
+	id := f.submit("type: t\nsteps: {s: {forEach: {range: [0, 2]}, collect: artifact, agent: a}}\n")
+	f.until(id, perdure.Settled)
+	if got := f.output(id, 0); got != `{"total":2,"done":2,"failed":0,"items":null,"itemsError":"this node stores no artifacts"}` {
+		t.Error(got)
+	}
 }
