@@ -491,9 +491,20 @@ func (s *Step) owning(d perdure.Direction) bool {
 	return s.Run > 0 && s.Direction == d && s.Outcome == perdure.NoOutcome && s.Current == perdure.Unsure
 }
 
-// ownsAgain reports whether the next do run of a step with children goes on with those of a run that has failed.
+// ownsAgain reports whether the next do run of a step with children goes on with those of the run before, because they are not
+// undone.
 func (s *Step) ownsAgain() bool {
-	return s.Run > 0 && s.Direction == perdure.Do && s.Outcome == perdure.OutcomeFailed && s.Current == perdure.Unsure
+	return s.Run > 0 && s.Direction == perdure.Do && s.Outcome != perdure.NoOutcome && s.Current == perdure.Unsure
+}
+
+// endOwning ends the run of a step with children that was not over: the job has changed direction, or an operator has settled the
+// step.
+func (w *Workset) endOwning(e *entry, r *row) {
+	if e.plan.Steps[r.Index].Form == ByChildren && r.Run > 0 && r.Outcome == perdure.NoOutcome {
+		r.Outcome, r.EndedAt, r.dirty = perdure.OutcomeReturned, w.now, true
+		w.addRun(e, r, perdure.OutcomeReturned.String(), policyAuthor, "it was ended before all children were settled")
+		w.moved(r)
+	}
 }
 
 // own continues a step with children in a direction, or begins it.
@@ -540,6 +551,7 @@ func (w *Workset) moved(r *row) {
 
 // beginOwner begins a run of a step with children.
 func (w *Workset) beginOwner(e *entry, r *row, d perdure.Direction) {
+	w.endOwning(e, r)
 	w.keepRun(e, r)
 	r.turnOfRun = 0
 	if d != r.Direction {
@@ -1293,7 +1305,6 @@ func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *Ow
 	c.Settled = c.Done
 	w.putChildren(r, c)
 	w.moved(r)
-	w.closeTurned(e, r)
 	w.setOutput(r, meaningful(out))
 	w.settle(e, r)
 }
@@ -1350,9 +1361,8 @@ func (w *Workset) tendUndo(e *entry, r *row, ps *PlanStep, c *Children) {
 		c.Pass, c.Cursor = NoPass, 0
 		w.putChildren(r, c)
 		w.moved(r)
-		w.closeTurned(e, r)
 		r.resetLadder()
-		w.settle(e, r)
+		w.advanceAfterRun(e, r) // it settles, or is done again
 	}
 }
 
@@ -1366,32 +1376,42 @@ func (w *Workset) childrenChanged(c *Children) bool {
 	return false
 }
 
-// noticeTurned raises an alert if a child of a settled step is not as the step is, because an operator has turned it alone, and
-// closes it when that is over.
+// noticeTurned raises an alert if a child of a settled step is not as the step is, because an operator has turned it alone. The
+// step is unsure then. When that is over, it is as it was, and the alert is closed.
 func (w *Workset) noticeTurned(e *entry, r *row, c *Children) {
 	if r.Phase != perdure.Settled || r.Skipped || r.GivenUp || r.Run == 0 {
 		return
 	}
 	job := e.plan.Steps[r.Index].Job
-	if job.Detached && (r.Current == perdure.Done || !job.UndoChild) {
+	if job.Detached && (r.Desired == perdure.Done || !job.UndoChild) {
 		return // the children go their own ways
 	}
 	turned := c.Undone < c.Spawned
-	if r.Current == perdure.Done {
+	if r.Desired == perdure.Done {
 		turned = c.Done < c.Settled
 	}
 	switch {
 	case turned && !c.Turned:
-		c.Turned = true
-		w.raiseAlert(e, r, perdure.AlertChildTurned, "", fmt.Sprintf("step %s is %s, but of its %d children %d are done and %d undone: redo or undo the child that was turned, or undo the job",
-			r.Name, r.Current, c.Spawned, c.Done, c.Undone))
+		c.Turned, r.Current = true, perdure.Unsure
+		w.raiseAlert(e, r, perdure.AlertChildTurned, "", fmt.Sprintf("step %s was %s, but of its %d children %d are done and %d undone: redo or undo the child that was turned, or undo the job",
+			r.Name, r.Desired, c.Spawned, c.Done, c.Undone))
 	case !turned && c.Turned:
+		r.Current = r.Desired
 		w.closeTurned(e, r)
 		return
 	default:
 		return
 	}
 	w.putChildren(r, c)
+}
+
+// settleChildren records how many children are done when an operator settles a step.
+func (w *Workset) settleChildren(e *entry, r *row) {
+	if e.plan.Steps[r.Index].Form == ByChildren {
+		c := w.childrenOf(r)
+		c.Pass, c.Cursor, c.Left, c.Settled = NoPass, 0, 0, c.Done
+		w.putChildren(r, &c)
+	}
 }
 
 // closeTurned closes the alert of noticeTurned.
@@ -1433,8 +1453,11 @@ func CheckChildren(s *Step, ps *PlanStep, children []*Job, news []ChildNews) (fo
 		add("C3", "it counts %d children: %d active, %d parked, %d done, %d undone, %d unsure; there are %d: %d, %d, %d, %d, %d",
 			c.Spawned, c.Active, c.Parked, c.Done, c.Undone, c.Unsure, len(children), is.Active, is.Parked, is.Done, is.Undone, is.Unsure)
 	}
-	if s.Phase != perdure.Settled || s.Skipped || s.GivenUp || c.Turned || len(news) > 0 || s.Outcome != perdure.OutcomeDone {
-		return found // a child that an operator turns alone is reported by an alert
+	if s.Phase != perdure.Settled || s.Skipped || s.GivenUp || len(news) > 0 || s.Outcome != perdure.OutcomeDone {
+		return found // if an operator turns a child alone, there is news, and then the step is unsure
+	}
+	if c.Turned != (s.Current == perdure.Unsure) {
+		add("C2", "it is %s, but that an operator has turned a child is recorded: %v", s.Current, c.Turned)
 	}
 	switch {
 	case s.Current == perdure.Done && ps.Job.Detached:
@@ -1442,8 +1465,8 @@ func CheckChildren(s *Step, ps *PlanStep, children []*Job, news []ChildNews) (fo
 			add("C1", "it is done, but of %d children %d exist", c.Total, c.Spawned)
 		}
 	case ps.Job.Detached && !ps.Job.UndoChild: // its undo leaves them
-	case s.Current == perdure.Done && (c.Spawned != c.Total || is.Unsettled() > 0 || is.Undone+is.Unsure > ps.Tolerate.Of(c.Total)):
-		add("C1", "it is done, but of %d children %d exist, %d are not settled and %d have failed", c.Total, c.Spawned, is.Unsettled(), is.Undone+is.Unsure)
+	case s.Current == perdure.Done && (c.Spawned != c.Total || is.Done < c.Settled || c.Settled < c.Total-ps.Tolerate.Of(c.Total)): // an operator may do a failed child again
+		add("C1", "it is done, but of %d children %d exist and %d are done; %d were", c.Total, c.Spawned, is.Done, c.Settled)
 	case s.Current == perdure.Undone && is.Undone != len(children):
 		add("C2", "it is undone, but of %d children only %d are", len(children), is.Undone)
 	}

@@ -248,10 +248,12 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 		return settledAsUndoneError(form, r)
 	}
 	w.endExpiredRun(e, r)
+	w.endOwning(e, r)
 	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
 	w.keepRun(e, r) // the act sets EndedAt
 	w.clearUndoStart(e, r)
 	r.Current, r.EndedAt = *a.As, w.now
+	w.settleChildren(e, r)
 	if a.Output != nil {
 		w.setOutput(r, meaningful(a.Output))
 	}
@@ -286,6 +288,7 @@ func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 		return err
 	}
 	w.endExpiredRun(e, r)
+	w.endOwning(e, r)
 	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSkip), a.Author, a.Reason)
 	w.skip(e, r)
 	w.reconsider(e, r, a.Author)
@@ -383,6 +386,8 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	for i := range e.plan.Steps {
 		if r := e.steps.at(i); r.Phase != perdure.Settled {
 			w.endExpiredRun(e, r)
+			w.endOwning(e, r)
+			w.closeTurned(e, r)
 			r.GivenUp = true
 			w.setPhase(e, r, perdure.Settled, time.Time{})
 		}

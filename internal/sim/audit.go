@@ -13,6 +13,7 @@ import (
 
 // checkPromptness checks that no due work is left for long (L2, L3).
 func (w *world) checkPromptness() {
+	w.checkNewsIsCounted()
 	now := w.storeNow()
 	for _, j := range w.known() {
 		if j.Phase == perdure.Settled {
@@ -158,7 +159,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 	}
 	w.jobOutput(j)
 	for _, s := range steps {
-		if w.plan(j.ID).Steps[s.Index].Form == kernel.BySignal { // see checkReceipt
+		if setsOwnOutput(w.plan(j.ID), s.Index) {
 			continue
 		}
 		if want := w.book.at(j.ID, s.Name).output.json(); string(orNull(out[s.Index])) != want {
@@ -185,6 +186,7 @@ func (w *world) audit() {
 			continue
 		}
 		w.auditRuns(j.ID)
+		w.auditOwners(j, w.steps(j.ID))
 		if j.Phase == perdure.Settled && !j.GivenUp() {
 			steps := w.steps(j.ID)
 			w.ledger.audit(j, plan, steps)

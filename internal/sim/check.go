@@ -71,6 +71,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 		w.book.commits[id] += max(1, verbsOf(t.saved, id))
 		w.checkJob(id, t.now)
 	}
+	w.ownersCommitted(t, order)
 	if admitted {
 		w.checkLimits()
 	}
@@ -80,6 +81,11 @@ func (w *world) committed(n *node, t *watchedTx) {
 
 // stored checks that a new job is complete from the beginning.
 func (w *world) stored(n *kernel.NewJob) {
+	if _, isChild := ownerOf(n.Job); isChild {
+		w.born(n)
+		w.noteStarted(n)
+		return
+	}
 	d := w.drafts[n.Job.Hash]
 	if d == nil {
 		w.wrong("I1", "%s was stored, but never submitted", n.Job.ID)
@@ -98,13 +104,18 @@ func (w *world) stored(n *kernel.NewJob) {
 	}
 	w.checkUnique(n.Job, d.plan)
 	w.book.jobs[n.Job.ID] = &submitted{draft: d, acked: w.book.posted[n.Job.ID] != nil}
+	w.noteStarted(n)
+	w.logLine("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
+}
+
+// noteStarted checks the start of a new job of which a run is dispatched at once.
+func (w *world) noteStarted(n *kernel.NewJob) {
 	for _, s := range n.Steps {
 		if s.Run > 0 {
 			w.checkStart(s, short(s.Job)+"/"+s.Name)
 			w.book.started[s.Job] = true
 		}
 	}
-	w.logLine("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 
 func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) *kernel.Entry {
@@ -259,7 +270,8 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 		flipped := j.Desired == perdure.Undone // in the same transaction, after the step was dispatched
 		for _, i := range ps.After {
 			o := steps[i]
-			if !flipped && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
+			turned := plan.Steps[i].Form == kernel.ByChildren && o.Current == perdure.Unsure // an operator has turned a child since
+			if !flipped && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped && !turned) {
 				w.wrong("I9", "%s is dispatched, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
 			}
 			if o.Skipped {
@@ -272,6 +284,9 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 		o := steps[i]
 		if w.ledger.of(s.Job, o.Name).hand {
 			continue
+		}
+		if plan.Steps[i].Form == kernel.ByChildren && o.Phase == perdure.Settled && o.Current == perdure.Unsure {
+			continue // an operator has turned a child since
 		}
 		if o.Phase == perdure.Running || j.Desired == perdure.Undone && (o.Phase != perdure.Settled || o.Current != perdure.Undone) {
 			w.wrong("I10", "%s is dispatched to be undone, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
@@ -367,6 +382,12 @@ func (w *world) countPreventedChanges(saved []*kernel.Changes) {
 	for _, c := range saved {
 		if len(c.NewJobs) == 0 && len(c.Steps) > 0 {
 			w.hit("F070")
+		}
+		if slices.ContainsFunc(c.NewJobs, func(n kernel.NewJob) bool { return n.Job.Parent != "" }) {
+			w.hit("F311")
+		}
+		if len(c.TakenNews) > 0 {
+			w.hit("F312")
 		}
 		for i := range c.Steps {
 			now, before := c.Steps[i].Now, c.Steps[i].Loaded

@@ -24,13 +24,15 @@ const lateAgent = "z"
 
 // draft is a job as a client submits it, with the recipes of its steps in the order of the plan.
 type draft struct {
-	plan    *kernel.Plan
-	recipes []recipe
-	output  string // the step whose output is that of the job; empty: the job has none
+	plan     *kernel.Plan
+	recipes  []recipe
+	output   string                // the step whose output is that of the job; empty: the job has none
+	children map[string]*offspring // of its steps; nil: no step has children
 }
 
 // drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all features of steps.
-func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe), wait func(steps map[string]any)) (*draft, error) {
+func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe), wait func(steps map[string]any),
+	own func(job, steps map[string]any) map[string]*offspring) (*draft, error) {
 	type object = map[string]any
 	pick := func(choices ...any) any { return choices[r.IntN(len(choices))] }
 	job := object{"type": fmt.Sprintf("t%d", r.IntN(3))}
@@ -149,6 +151,7 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 		job["limits"] = []any{object{"name": limitOfJobs, "key": "${input.n % 2}"}}
 	}
 	wait(steps)
+	children := own(job, steps)
 	if list := notify(i); list != nil {
 		job["notify"] = list
 	}
@@ -166,7 +169,7 @@ func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
-	d := &draft{plan: plans[0], output: output}
+	d := &draft{plan: plans[0], output: output, children: children}
 	for i := range d.plan.Steps {
 		d.recipes = append(d.recipes, recipes[d.plan.Steps[i].Name])
 	}

@@ -74,7 +74,7 @@ func (w *world) await(key string) {
 // otherBody submits another definition under an existing key.
 func (w *world) otherBody(plan *kernel.Plan) {
 	key := plan.Definition.Key
-	other, err := drawJob(w.own, 1000+w.own.IntN(1000), w.placeStep, w.waitStep)
+	other, err := drawJob(w.own, 1000+w.own.IntN(1000), w.placeStep, w.waitStep, w.ownStep)
 	if err != nil || key == "" || w.book.keys[key].IsZero() {
 		return
 	}

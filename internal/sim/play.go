@@ -38,12 +38,13 @@ import (
 
 // Config says how a schedule is played.
 type Config struct {
-	Store   func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
-	Small   bool                                               // a smaller schedule, because the store is slow
-	Without []string                                           // parts of the swarm that are left out
-	Hosts   bool                                               // there are hosts, whatever the seed
-	Only    []string                                           // the kinds of faults that occur; nil: all
-	Lines   func(string)                                       // receives the transcript; nil: none
+	Store    func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
+	Small    bool                                               // a smaller schedule, because the store is slow
+	Without  []string                                           // parts of the swarm that are left out
+	Hosts    bool                                               // there are hosts, whatever the seed
+	Children bool                                               // steps have children, whatever the seed
+	Only     []string                                           // the kinds of faults that occur; nil: all
+	Lines    func(string)                                       // receives the transcript; nil: none
 }
 
 // Result is the result of a schedule.
@@ -85,6 +86,8 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	}
 	w.signalChoices = stream(16)
 	w.swarm.signals = w.signalChoices.IntN(3) == 0 && !slices.Contains(c.Without, "signals")
+	w.childChoices = stream(17)
+	w.swarm.children = (w.childChoices.IntN(3) == 0 || c.Children) && !slices.Contains(c.Without, "children")
 	w.placing, w.hostChoices, w.grid = stream(13), stream(14), newGrid(w)
 	w.weather = w.swarm.weather
 	w.ledger = &ledger{w: w, effects: map[perdure.JobID]map[string]*effect{}}
@@ -125,7 +128,7 @@ func (w *world) play(r *rand.Rand) error {
 		}
 	}
 	for i := range w.swarm.jobs {
-		d, err := drawJob(r, i, w.placeStep, w.waitStep)
+		d, err := drawJob(r, i, w.placeStep, w.waitStep, w.ownStep)
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func (w *world) drawSchedules(r *rand.Rand) error {
 		n = 0
 	}
 	for i := range n {
-		d, err := drawJob(r, 1000+i, func(map[string]any, *recipe) {}, func(map[string]any) {})
+		d, err := drawJob(r, 1000+i, func(map[string]any, *recipe) {}, func(map[string]any) {}, func(_, _ map[string]any) map[string]*offspring { return nil })
 		if err != nil {
 			return err
 		}

@@ -48,6 +48,22 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// C1 to C3 (F311 to F315, F317): steps with children, with all that may go wrong with them.
+func TestChildren(t *testing.T) {
+	hits := map[string]int{}
+	for i := range uint64(*seeds) {
+		for name, n := range play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Children: true}).Hits {
+			hits[name] += n
+		}
+	}
+	for _, of := range []string{"F311", "F312", "F313", "F314", "F315", "F317", "owner done", "owner undone", "owner parked", "owner skipped", "owner redone", "owner resumed"} {
+		if hits[of] == 0 {
+			t.Errorf("no schedule has covered %q", of)
+		}
+		t.Logf("%s: %d", of, hits[of])
+	}
+}
+
 // I25, F178: a command that takes all of a host is placed beside small ones that do not end. The schedules must have many that
 // wait, and hosts that are reserved for them.
 func TestLargeCommandsArePlacedAmongSmallOnes(t *testing.T) {

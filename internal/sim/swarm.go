@@ -37,6 +37,7 @@ type swarm struct {
 	acts       []plannedAct
 	grid       *gridSwarm // nil: there are no hosts
 	signals    bool       // some steps wait for signals
+	children   bool       // some steps have children
 }
 
 // limit is a bound on how many runs of an agent, or jobs of a type, are in flight.
@@ -182,7 +183,7 @@ func (s *swarm) drawReceivers(r *rand.Rand, without []string) {
 }
 
 // Parts of a swarm that can be left out by name, besides each fault (m0, …) and act (d0, …).
-var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly", "receivers", "schedules", "signals"}
+var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly", "receivers", "schedules", "signals", "children"}
 
 func (s *swarm) leaveOut(names []string) {
 	out := func(name string) bool { return slices.Contains(names, name) }

@@ -299,6 +299,11 @@ func skippedBetween(ch *kernel.StepChange, c *kernel.Changes) bool {
 	return ch.Loaded.HasOutput && !ch.Now.HasOutput && !ch.Now.Skipped && !dispatched(ch) && entry(c, ch.Now.Job, "", string(perdure.VerbRedo)) != nil
 }
 
+// setsOwnOutput reports whether the output of a step is that of a rule: see checkReceipt and ownOutput.
+func setsOwnOutput(p *kernel.Plan, step int) bool {
+	return p.Steps[step].Form == kernel.BySignal || p.Steps[step].Form == kernel.ByChildren
+}
+
 // skips reports whether the outputs say that a step is skipped.
 func (b *book) skips(s *kernel.Step) bool {
 	known := b.jobs[s.Job]
@@ -461,6 +466,9 @@ func (w *world) checkExpressions(c *kernel.Changes) {
 			continue
 		}
 		index := known.plan.Index[e.Step]
+		if known.plan.Steps[index].Form == kernel.ByChildren {
+			continue
+		}
 		r, scope := &known.recipes[index], b.scope(w.steps(e.Job)[index])
 		fails := false
 		if r.when != nil {
@@ -501,7 +509,7 @@ func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	for i := range changed {
 		s := changed[i].Now
 		v, known := b.at(s.Job, s.Name), b.jobs[s.Job]
-		if known != nil && known.plan.Steps[s.Index].Form == kernel.BySignal { // see checkReceipt
+		if known != nil && setsOwnOutput(known.plan, s.Index) {
 			continue
 		}
 		if known != nil && known.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
@@ -514,7 +522,7 @@ func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	for i := range c.Payloads {
 		p := &c.Payloads[i]
 		known := b.jobs[p.Job]
-		if !p.SetOutput || known == nil || p.Index == kernel.OutputIndex || known.plan.Steps[p.Index].Form == kernel.BySignal {
+		if !p.SetOutput || known == nil || p.Index == kernel.OutputIndex || setsOwnOutput(known.plan, p.Index) {
 			continue
 		}
 		name := known.plan.Steps[p.Index].Name

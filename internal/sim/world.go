@@ -20,7 +20,7 @@ type world struct {
 	swarm swarm
 
 	// Random numbers: a stream for each purpose, so that one part can be left out without changing the others.
-	net, choices, deeds, own, locks, posts, placing, hostChoices, signalChoices *rand.Rand
+	net, choices, deeds, own, locks, posts, placing, hostChoices, signalChoices, childChoices *rand.Rand
 
 	inner          kernel.Store // never fails
 	mailbox        mailbox      // the same store, for business transactions; nil: there are none
