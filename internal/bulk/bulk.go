@@ -54,7 +54,7 @@ const (
 	retry = time.Second // the pause after an error
 
 	// While others write, a worker uses at most one part in share of one writer's time: after each transaction it rests for
-	// share-1 times as long as the writer worked on it. If nobody writes, it rests only as long as the writer worked.
+	// share-1 times as long as the writer worked on it. If no other writes, it rests only as long as the writer worked.
 	share = 10
 	// looks is how often it looks, in the time for which the writer worked, whether others write: at most every minLook.
 	looks   = 4
@@ -190,7 +190,7 @@ func (w *Worker) round(ctx context.Context) (done roundDone, err error) {
 }
 
 // rest leaves the writers to others after a round on which they worked for so long: for share-1 times as long while others
-// write, and at least until nobody has written for as long.
+// write, and at least until no other has written for as long.
 func (w *Worker) rest(ctx context.Context, took time.Duration) {
 	look := min(max(took/looks, minLook), maxLook)
 	least, most := max(took, look), min((share-1)*took, maxRest)

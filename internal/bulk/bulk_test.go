@@ -134,7 +134,7 @@ func TestPerSecond(t *testing.T) {
 	}
 }
 
-// While others write, a bulk act leaves them nine tenths of a writer's time. If nobody writes, it takes about half of it, and
+// While others write, a bulk act leaves them nine tenths of a writer's time. If no other writes, it takes about half of it, and
 // if others pause now and then, it does not take these pauses for more than they are.
 func TestRests(t *testing.T) {
 	began := time.Time{}
@@ -143,7 +143,7 @@ func TestRests(t *testing.T) {
 		busy        func() bool
 		least, most float64 // the time from step to step, as a multiple of that of a step
 	}{
-		{"nobody writes", nil, 1.8, 3},
+		{"no other writes", nil, 1.8, 3},
 		{"others write", func() bool { return true }, 9.9, 11},
 		{"others write, with short pauses", func() bool { return time.Since(began)%(10*time.Millisecond) >= 2*time.Millisecond }, 9, 11},
 		{"a writer now and then", func() bool { return time.Since(began)%(500*time.Millisecond) < 5*time.Millisecond }, 1.8, 3},
