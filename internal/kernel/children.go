@@ -51,6 +51,8 @@ const (
 	MaxRange = 1_000_000_000
 	// SpawnSet is how many children one transaction submits, or goes through, for one owner.
 	SpawnSet = 1000
+	// CollectSet is of how many children one transaction collects the outputs.
+	CollectSet = 10_000
 	// MaxChildNews is how much news one transaction reads for one owner.
 	MaxChildNews = 4000
 
@@ -241,6 +243,8 @@ type Children struct {
 	Settled     int           `json:"settled,omitempty"`    // Done when the step was done
 	News        int           `json:"news,omitempty"`       // how much news was counted, if the outputs are collected as an artifact
 	Turned      bool          `json:"turned,omitempty"`     // an alert childTurned is open
+	Collected   int           `json:"collected,omitempty"`  // the output of the step has the outputs of so many children, while there are more
+	Gone        int           `json:"gone,omitempty"`       // how many children the latest pass has not found: their rows are deleted
 }
 
 // ChildrenState is the text of a Children, as it is stored; empty: the step has had no children.
@@ -405,7 +409,8 @@ type OwnerFound struct {
 	MadeFrom   string // the name of the definition with its version
 	Missing    error  // why there is no such definition
 	Outputs    map[perdure.JobID][]byte
-	TooLarge   bool // the outputs have more bytes than were read
+	Gone       map[perdure.JobID]bool // children of Turn that do not exist any more
+	TooLarge   bool                   // the outputs have more bytes than were read
 
 	plans []*Plan                  // of the next children, while it is not known which of their keys are taken
 	keys  map[string]perdure.JobID // the jobs with keys of plans, zero for keys that are free; nil: they were not looked up
@@ -474,6 +479,11 @@ func (w *Workset) linesOf(e *entry, r *row, f *OwnerFound, want LinesWant) (l *L
 // NewKey returns the job of this workset that was submitted with a key; zero: there is none.
 func (w *Workset) NewKey(key string) perdure.JobID { return w.newKeys[key] }
 
+// DropNews deletes news for steps that do not exist any more.
+func (w *Workset) DropNews(news []ChildNews) {
+	w.changes.TakenNews = append(w.changes.TakenNews, news...)
+}
+
 // UseChildren sets what makes the plans of children.
 func (w *Workset) UseChildren(c Compiler) { w.compiler = c }
 
@@ -511,13 +521,14 @@ func (w *Workset) endOwning(e *entry, r *row) {
 func (w *Workset) own(e *entry, r *row, d perdure.Direction) {
 	if d == perdure.Undo && !r.owning(d) {
 		c := w.childrenOf(r)
+		w.dropCollected(r, &c)
 		if job := e.plan.Steps[r.Index].Job; c.Spawned == 0 || job.Detached && !job.UndoChild {
 			r.Current = perdure.Undone
 			w.settle(e, r)
 			return
 		}
 		w.beginOwner(e, r, d)
-		c.Pass, c.Cursor, c.Left = PassUndo, 0, 0
+		c.Pass, c.Cursor, c.Left, c.Gone = PassUndo, 0, 0, 0
 		if c.Unsettled() > 0 {
 			c.Pass = PassStop
 		}
@@ -610,6 +621,7 @@ func (w *Workset) tend(e *entry, r *row) {
 			if ps.Collect == CollectArtifact {
 				c.News++
 			}
+			c.Collected, f.Outputs = 0, nil // an output may be another one now, and those of another set were found
 		}
 	}
 	f.News = nil
@@ -636,7 +648,7 @@ func (w *Workset) tend(e *entry, r *row) {
 	if d == perdure.Do {
 		w.tendDo(e, r, ps, &c, f)
 	} else {
-		w.tendUndo(e, r, ps, &c)
+		w.tendUndo(e, r, ps, &c, f)
 	}
 	if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e && t.index == r.Index }) {
 		delete(w.owners, r.StepRef)
@@ -686,7 +698,7 @@ func (w *Workset) wantOf(e *entry, r *row, c *Children) OwnerWant {
 			}
 		}
 		if !begins && c.Pass == NoPass && c.Spawned == c.Total && collects(ps) && c.Unsettled() == 0 {
-			for n := range c.Spawned {
+			for n := c.Collected; n < min(c.Spawned, c.Collected+CollectSet); n++ {
 				want.Outputs = append(want.Outputs, ChildID(c.First, n))
 			}
 		}
@@ -710,7 +722,7 @@ func (w *Workset) beginDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerF
 	if r.ownsAgain() {
 		w.beginOwner(e, r, perdure.Do)
 		if c.FirstFailed = (perdure.JobID{}); !ps.Job.Detached {
-			c.Pass, c.Cursor, c.Left = PassRetry, 0, c.Undone+c.Unsure
+			c.Pass, c.Cursor, c.Left, c.Gone, c.Collected = PassRetry, 0, c.Undone+c.Unsure, 0, 0
 		}
 		w.putChildren(r, c)
 		return true, false
@@ -760,7 +772,7 @@ func (w *Workset) beginDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerF
 	if again {
 		c.FirstFailed = perdure.JobID{}
 		if !ps.Job.Detached || ps.Job.UndoChild {
-			c.Pass, c.Cursor, c.Left = PassRedo, 0, c.Undone+c.Unsure
+			c.Pass, c.Cursor, c.Left, c.Gone, c.Collected = PassRedo, 0, c.Undone+c.Unsure, 0, 0
 		}
 	} else { // also after an undo, if the items are others: the old children stay undone
 		*c = Children{First: firstChild(r.Step, w.now), Digest: made, MadeFrom: f.MadeFrom, Total: items.total(), Turned: c.Turned}
@@ -914,7 +926,7 @@ func (w *Workset) tendDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFo
 	}
 	more := false
 	if c.Pass != NoPass {
-		room, more = w.pass(e, r, ps, c, room)
+		room, more = w.pass(e, r, ps, c, f, room)
 		w.putChildren(r, c)
 	}
 	if c.Pass == NoPass && c.Spawned < c.Total {
@@ -931,12 +943,20 @@ func (w *Workset) tendDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFo
 	w.awaitChildren(e, r, more)
 }
 
+// goneText says how many children a pass has not found.
+func goneText(c *Children) string {
+	if c.Gone == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of them were deleted", c.Gone)
+}
+
 func childFailedText(c *Children) string {
 	text := fmt.Sprintf("%d of %d children have failed", c.Failed(), c.Total)
 	if !c.FirstFailed.IsZero() {
 		text += ", the first is " + c.FirstFailed.String()
 	}
-	return text
+	return text + goneText(c)
 }
 
 // nextRung returns the rung that decides if the step fails now.
@@ -983,14 +1003,21 @@ func (w *Workset) child(id perdure.JobID) *entry {
 
 // pass goes through the children that exist, from the cursor on, as far as they are locked, and turns at most room of them that
 // are settled. It returns the room that is left, and whether another transaction can go on at once.
-func (w *Workset) pass(e *entry, r *row, ps *PlanStep, c *Children, room int) (left int, more bool) {
+func (w *Workset) pass(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound, room int) (left int, more bool) {
 	seen, fromStart := 0, c.Cursor == 0
 	for n := 0; n < SpawnSet && c.Cursor < c.Spawned; n++ {
 		if c.Pass == PassStop && (c.Unsettled() == 0 || fromStart && seen == c.Unsettled()) { // no other is unsettled
 			c.Cursor = c.Spawned
 			break
 		}
-		child := w.child(ChildID(c.First, c.number(c.Cursor, ps)))
+		id := ChildID(c.First, c.number(c.Cursor, ps))
+		if f.Gone[id] { // it stays in the counts as it was, and cannot be turned
+			c.Gone++
+			c.Cursor++
+			w.moved(r)
+			continue
+		}
+		child := w.child(id)
 		if child == nil {
 			return room, true
 		}
@@ -1031,7 +1058,7 @@ func (w *Workset) pass(e *entry, r *row, ps *PlanStep, c *Children, room int) (l
 	}
 	switch c.Cursor = 0; c.Pass {
 	case PassStop:
-		c.Pass = PassUndo
+		c.Pass, c.Gone = PassUndo, 0
 		return room, true
 	case PassUndo:
 		c.Cursor = c.Spawned // it is over, and the step waits for the children
@@ -1279,7 +1306,7 @@ func collects(ps *PlanStep) bool {
 	return !ps.Job.Detached && (ps.Collect == CollectList || ps.Items == nil)
 }
 
-// finishOwner settles a step whose children are all settled.
+// finishOwner settles a step whose children are all settled, when their outputs are collected.
 func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) {
 	if collects(ps) && f.Outputs == nil && c.Total > 0 {
 		w.putChildren(r, c)
@@ -1298,63 +1325,83 @@ func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *Ow
 		w.block(task{entry: e, kind: taskTend, index: r.Index})
 		return
 	}
-	out := w.outputOfOwner(ps, c, f)
+	var before json.RawMessage
+	if c.Collected > 0 {
+		var err error
+		if before, err = e.output(r.Index); w.deferTend(e, r, err) {
+			return
+		}
+	}
+	out, collected := w.outputOfOwner(ps, c, f, before)
+	w.setOutput(r, meaningful(out))
+	if c.Collected = collected; collected > 0 {
+		w.putChildren(r, c)
+		w.awaitChildren(e, r, true)
+		return
+	}
 	r.Current, r.Outcome, r.EndedAt = perdure.Done, perdure.OutcomeDone, w.now
 	r.ErrorCode, r.LastError = "", ""
 	r.resetLadder()
 	c.Settled = c.Done
 	w.putChildren(r, c)
 	w.moved(r)
-	w.setOutput(r, meaningful(out))
 	w.settle(e, r)
 }
 
-// outputOfOwner returns the output of a step with children: that of the one child, or counts and perhaps the outputs.
-func (w *Workset) outputOfOwner(ps *PlanStep, c *Children, f *OwnerFound) json.RawMessage {
+// outputOfOwner returns the output of a step with children: that of the one child, or counts and perhaps the outputs. before has
+// the first outputs (Collected). If there are more of them, collected is how many the output has now; otherwise it is 0.
+func (w *Workset) outputOfOwner(ps *PlanStep, c *Children, f *OwnerFound, before json.RawMessage) (out json.RawMessage, collected int) {
 	switch {
 	case ps.Job.Detached && ps.Items == nil:
-		return fmt.Appendf(nil, `{"job":"%s"}`, c.First)
+		return fmt.Appendf(nil, `{"job":"%s"}`, c.First), 0
 	case ps.Job.Detached:
-		return fmt.Appendf(nil, `{"total":%d}`, c.Total)
+		return fmt.Appendf(nil, `{"total":%d}`, c.Total), 0
 	case ps.Items == nil:
-		return f.Outputs[c.First]
+		return f.Outputs[c.First], 0
 	}
-	b := fmt.Appendf(nil, `{"total":%d,"done":%d,"failed":%d`, c.Total, c.Done, c.Undone+c.Unsure)
+	counts := fmt.Appendf(nil, `{"total":%d,"done":%d,"failed":%d`, c.Total, c.Done, c.Undone+c.Unsure)
 	switch a := f.collected; {
 	case ps.Collect == CollectArtifact && a.Reason != "":
 		reason, _ := json.Marshal(a.Reason) // cannot fail
-		return append(append(append(b, `,"items":null,"itemsError":`...), reason...), '}')
+		return append(append(append(counts, `,"items":null,"itemsError":`...), reason...), '}'), 0
 	case ps.Collect == CollectArtifact:
-		return fmt.Appendf(b, `,"items":{"$artifact":"%s","size":%d,"type":"application/x-ndjson"}}`, a.Hash, a.Size)
+		return fmt.Appendf(counts, `,"items":{"$artifact":"%s","size":%d,"type":"application/x-ndjson"}}`, a.Hash, a.Size), 0
 	case ps.Collect != CollectList:
-		return append(b, '}')
+		return append(counts, '}'), 0
 	}
-	counts := len(b)
-	b = append(b, `,"items":[`...)
-	for i := range c.Total {
+	const end = `]}`
+	b := append(slices.Clone(counts), `,"items":[`...)
+	if c.Collected > 0 {
+		b = slices.Clone(before[:len(before)-len(end)])
+	}
+	last := min(c.Total, c.Collected+CollectSet)
+	for i := c.Collected; i < last; i++ {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, plain.OrNull(f.Outputs[ChildID(c.First, i)])...)
-		if f.TooLarge || len(b) > perdure.MaxPayloadBytes-len(`]}`) {
-			return fmt.Appendf(b[:counts], `,"items":null,"itemsError":"the outputs have more than %d bytes in total"}`, perdure.MaxPayloadBytes)
+		if f.TooLarge || len(b) > perdure.MaxPayloadBytes-len(end) {
+			return fmt.Appendf(counts, `,"items":null,"itemsError":"the outputs have more than %d bytes in total"}`, perdure.MaxPayloadBytes), 0
 		}
 	}
-	return append(b, `]}`...)
+	if last < c.Total {
+		collected = last
+	}
+	return append(b, end...), collected
 }
 
 // tendUndo decides on a step that is being undone.
-func (w *Workset) tendUndo(e *entry, r *row, ps *PlanStep, c *Children) {
+func (w *Workset) tendUndo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFound) {
 	more := false
 	if c.Cursor < c.Spawned || c.Pass == PassStop {
-		_, more = w.pass(e, r, ps, c, cmp.Or(ps.MaxParallel, DefaultMaxParallel)-c.Unsettled())
+		_, more = w.pass(e, r, ps, c, f, cmp.Or(ps.MaxParallel, DefaultMaxParallel)-c.Unsettled())
 	}
 	switch {
 	case c.Pass != PassUndo || c.Cursor < c.Spawned || c.Unsettled() > 0 || w.childrenChanged(c):
 		w.putChildren(r, c)
 		w.awaitChildren(e, r, more)
 	case c.Undone < c.Spawned: // given up, or done again by an operator meanwhile
-		w.failOwner(e, r, c, failure{event: "failed", code: codeChildFailed, message: fmt.Sprintf("%d of %d children are not undone", c.Spawned-c.Undone, c.Spawned)})
+		w.failOwner(e, r, c, failure{event: "failed", code: codeChildFailed, message: fmt.Sprintf("%d of %d children are not undone%s", c.Spawned-c.Undone, c.Spawned, goneText(c))})
 	default:
 		r.Current, r.Outcome, r.EndedAt = perdure.Undone, perdure.OutcomeDone, w.now
 		r.ErrorCode, r.LastError = "", ""
@@ -1405,10 +1452,20 @@ func (w *Workset) noticeTurned(e *entry, r *row, c *Children) {
 	w.putChildren(r, c)
 }
 
+// dropCollected deletes the output of a step if it has the outputs of some children only.
+func (w *Workset) dropCollected(r *row, c *Children) {
+	if c.Collected > 0 {
+		c.Collected = 0
+		w.setOutput(r, nil)
+		w.putChildren(r, c)
+	}
+}
+
 // settleChildren records how many children are done when an operator settles a step.
 func (w *Workset) settleChildren(e *entry, r *row) {
 	if e.plan.Steps[r.Index].Form == ByChildren {
 		c := w.childrenOf(r)
+		w.dropCollected(r, &c)
 		c.Pass, c.Cursor, c.Left, c.Settled = NoPass, 0, 0, c.Done
 		w.putChildren(r, &c)
 	}
@@ -1445,11 +1502,13 @@ func CheckChildren(s *Step, ps *PlanStep, children []*Job, news []ChildNews) (fo
 	var is Children
 	for i, j := range children {
 		*is.count(ChildStateOf(j))++
-		if j.ID != ChildID(c.First, i) {
-			add("C3", "child %d is %s, not %s", i, j.ID, ChildID(c.First, i))
+		if n := ChildNumber(j.ID); j.ID != ChildID(c.First, n) || n < i || n >= c.Spawned {
+			add("C3", "%s is none of its %d children", j.ID, c.Spawned)
 		}
 	}
-	if len(children) != c.Spawned || is.Active != c.Active || is.Parked != c.Parked || is.Done != c.Done || is.Undone != c.Undone || is.Unsure != c.Unsure {
+	gone := c.Spawned - len(children) // rows of settled jobs may be deleted
+	if is.Active != c.Active || is.Parked != c.Parked || is.Done > c.Done || is.Undone > c.Undone || is.Unsure > c.Unsure ||
+		c.Done+c.Undone+c.Unsure != is.Done+is.Undone+is.Unsure+gone {
 		add("C3", "it counts %d children: %d active, %d parked, %d done, %d undone, %d unsure; there are %d: %d, %d, %d, %d, %d",
 			c.Spawned, c.Active, c.Parked, c.Done, c.Undone, c.Unsure, len(children), is.Active, is.Parked, is.Done, is.Undone, is.Unsure)
 	}
@@ -1465,7 +1524,7 @@ func CheckChildren(s *Step, ps *PlanStep, children []*Job, news []ChildNews) (fo
 			add("C1", "it is done, but of %d children %d exist", c.Total, c.Spawned)
 		}
 	case ps.Job.Detached && !ps.Job.UndoChild: // its undo leaves them
-	case s.Current == perdure.Done && (c.Spawned != c.Total || is.Done < c.Settled || c.Settled < c.Total-ps.Tolerate.Of(c.Total)): // an operator may do a failed child again
+	case s.Current == perdure.Done && (c.Spawned != c.Total || is.Done+gone < c.Settled || c.Settled < c.Total-ps.Tolerate.Of(c.Total)): // an operator may do a failed child again
 		add("C1", "it is done, but of %d children %d exist and %d are done; %d were", c.Total, c.Spawned, is.Done, c.Settled)
 	case s.Current == perdure.Undone && is.Undone != len(children):
 		add("C2", "it is undone, but of %d children only %d are", len(children), is.Undone)

@@ -437,7 +437,7 @@ func (w *Workset) childrenSettled(e *entry, r *row, as perdure.State) error {
 	switch {
 	case c.Unsettled() > 0:
 		return perdure.Refuse(perdure.CodeConflict, "%d children of step %s are not settled: wait for them, act on them, or undo the job", c.Unsettled(), r.Name)
-	case as == perdure.Undone && c.Undone < c.Spawned:
+	case as == perdure.Undone && c.Undone+c.Gone < c.Spawned: // those that were deleted cannot be undone
 		return perdure.Refuse(perdure.CodeConflict, "%d children of step %s are not undone: undo the job, or them", c.Spawned-c.Undone, r.Name)
 	}
 	return nil

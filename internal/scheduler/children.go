@@ -43,7 +43,7 @@ func (b *batch) findOwner(want *kernel.OwnerWant) (*kernel.OwnerFound, error) {
 	f := &kernel.OwnerFound{}
 	var err error
 	if !b.reads { // a preview shows what happens to the one job
-		err = b.lockChildren(want.Turn)
+		err = b.lockChildren(want.Turn, f)
 	}
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (b *batch) keysOfChildren(keys []string) (map[string]perdure.JobID, error) 
 }
 
 // lockChildren locks jobs, as far as other transactions have not locked them, and loads all of their steps.
-func (b *batch) lockChildren(ids []perdure.JobID) error {
+func (b *batch) lockChildren(ids []perdure.JobID, f *kernel.OwnerFound) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -88,6 +88,11 @@ func (b *batch) lockChildren(ids []perdure.JobID) error {
 	if _, err := b.TryLock(refs); err != nil {
 		return err
 	}
+	gone, err := b.gone(without(ids, perdure.JobID.Compare, b.w.Has))
+	if err != nil {
+		return err
+	}
+	f.Gone = gone
 	var steps []kernel.StepRef
 	var whole []perdure.JobID
 	for _, id := range ids {
@@ -106,6 +111,54 @@ func (b *batch) lockChildren(ids []perdure.JobID) error {
 		if err := b.loadRest(id); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// gone returns which of these jobs do not exist. They are looked up twice: a job may be moved to other rows between the statements
+// of one look-up, but only once.
+func (b *batch) gone(ids []perdure.JobID) (map[perdure.JobID]bool, error) {
+	for range 2 {
+		if len(ids) == 0 {
+			return nil, nil
+		}
+		refs := make([]kernel.StepRef, len(ids))
+		for i, id := range ids {
+			refs[i].Job = id
+		}
+		found, err := b.tx.Steps(refs)
+		if err != nil {
+			return nil, err
+		}
+		there := map[perdure.JobID]bool{}
+		for _, s := range found {
+			there[s.Job] = true
+		}
+		ids = slices.DeleteFunc(ids, func(id perdure.JobID) bool { return there[id] })
+	}
+	gone := map[perdure.JobID]bool{}
+	for _, id := range ids {
+		gone[id] = true
+	}
+	return gone, nil
+}
+
+// dropNews deletes the news for steps whose jobs do not exist any more: no owner will count it, and it would stay due.
+func (b *batch) dropNews(refs []kernel.StepRef) error {
+	missing := slices.DeleteFunc(slices.Clone(refs), func(ref kernel.StepRef) bool { return b.w.Has(ref.Job) })
+	gone, err := b.gone(jobsOf(missing))
+	if err != nil {
+		return err
+	}
+	for _, ref := range missing {
+		if !gone[ref.Job] {
+			continue // another transaction has locked it
+		}
+		news, err := b.tx.ChildNews(ref, kernel.MaxChildNews)
+		if err != nil {
+			return err
+		}
+		b.w.DropNews(news)
 	}
 	return nil
 }

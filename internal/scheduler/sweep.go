@@ -30,7 +30,7 @@ func (s *Scheduler) SweepDue(ctx context.Context, max int) (int, error) {
 				return !b.w.OwnerMoved(ref)
 			}
 			return b.w.IsDue(ref)
-		}, scanAll: s.shouldScanAll()})
+		}, dropped: (*batch).dropNews, scanAll: s.shouldScanAll()})
 }
 
 // scanAllEvery is the time between two scans that look at all due steps, including those behind postponed conditions.
@@ -235,8 +235,9 @@ type dueScan struct {
 	max        int
 	find       func(*batch, int) ([]kernel.StepRef, error)
 	rule       func(*batch, kernel.StepRef) bool
-	stays      func(*batch, kernel.StepRef) bool // reports whether a step could not be decided and stays due; nil: no step does
-	leadership *kernel.Leadership                // nil if the scan needs none
+	stays      func(*batch, kernel.StepRef) bool    // reports whether a step could not be decided and stays due; nil: no step does
+	dropped    func(*batch, []kernel.StepRef) error // called with the rows that were found, some of which may not exist; may be nil
+	leadership *kernel.Leadership                   // nil if the scan needs none
 	found      int
 
 	scanAll   bool // look at all rows, also behind undecided steps
@@ -294,7 +295,11 @@ func (b *batch) admit(m *kernel.Leadership) error {
 }
 
 func (o *dueScan) act(b *batch, refs []kernel.StepRef) error {
-	if _, err := b.TryLock(refs); err != nil {
+	skipped, err := b.TryLock(refs)
+	if err == nil && skipped && o.dropped != nil {
+		err = o.dropped(b, refs)
+	}
+	if err != nil {
 		return err
 	}
 	var steps []kernel.StepRef

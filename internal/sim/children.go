@@ -173,10 +173,46 @@ func (w *world) childStep(index string, number func(int) string) (step map[strin
 	return step, func(n int) recipe { return recipe{do: []field{i(n)}} }
 }
 
+// childrenOnly are places at which a node dies, by their names: inside a transaction that submits children, or that counts
+// their news.
+var childrenOnly = map[string]func(saved []*kernel.Changes) bool{
+	"submitting": func(saved []*kernel.Changes) bool { return slices.ContainsFunc(saved, submitsChildren) },
+	"counting":   func(saved []*kernel.Changes) bool { return slices.ContainsFunc(saved, countsNews) },
+}
+
+func submitsChildren(c *kernel.Changes) bool {
+	return slices.ContainsFunc(c.NewJobs, func(n kernel.NewJob) bool { return n.Job.Parent != "" })
+}
+
+func countsNews(c *kernel.Changes) bool { return len(c.TakenNews) > 0 }
+
+// doomParents lets nodes die while they submit or count children (F311, F312).
+func (w *world) doomParents() {
+	r := w.childChoices
+	if !w.swarm.children {
+		return
+	}
+	for range r.IntN(3) {
+		at, place, n := time.Duration(r.Int64N(int64(chaos*2/3))), []string{"submitting", "counting"}[r.IntN(2)], w.nodes[r.IntN(len(w.nodes))]
+		w.After(at, nil, func() {
+			if !n.proc.Dead && n.link.doom == "" {
+				w.logLine("%s will be killed while %s", n.proc.Name, place)
+				n.link.doom = place
+			}
+		})
+	}
+}
+
 // ownerOf returns the step whose child a job is.
 func ownerOf(j *kernel.Job) (ref kernel.StepRef, isChild bool) {
 	p, ok := j.Parent.Parts()
 	return p.StepRef, ok
+}
+
+// owns reports whether a step has children.
+func (w *world) owns(s *kernel.Step) bool {
+	known := w.book.jobs[s.Job]
+	return known != nil && known.plan.Steps[s.Index].Form == kernel.ByChildren
 }
 
 // born records a new child, whose definition is part of that of its parent.
@@ -249,6 +285,9 @@ func (w *world) checkOwner(t *watchedTx, ref kernel.StepRef) {
 	children := w.childrenOf(&c)
 	for _, f := range kernel.CheckChildren(s, ps, children, news) {
 		w.wrong(f.Rule, "%s step %q: %s", short(ref.Job), f.Step, f.Message)
+	}
+	if len(children) != c.Spawned {
+		w.wrong("C3", "%s/%s has submitted %d children, and there are %d", short(ref.Job), s.Name, c.Spawned, len(children))
 	}
 	open, spawned := 0, 0
 	for _, j := range children {

@@ -180,6 +180,7 @@ func (w *world) countUnknownCommit(t *watchedTx) {
 		if len(c.NewJobs) > 0 {
 			w.hit("F006")
 		}
+		w.countPreventedChildren(c)
 		for i := range c.Steps {
 			if before := c.Steps[i].Loaded; before.Phase == perdure.Running && c.Steps[i].Now.Run == before.Run {
 				w.hit("F063")

@@ -325,7 +325,8 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 		if err := fn(t); err != nil {
 			return err
 		}
-		if s.l.doom == "inside" && len(t.saved) > 0 {
+		if doomed := s.l.doom; doomed == "inside" && len(t.saved) > 0 || childrenOnly[doomed] != nil && childrenOnly[doomed](t.saved) {
+			s.l.doom = "inside"
 			w.countPreventedChanges(t.saved)
 			return errDoomed
 		}

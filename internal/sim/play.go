@@ -162,6 +162,7 @@ func (w *world) play(r *rand.Rand) error {
 		w.After(m.at, nil, func() { w.startFault(m) })
 	}
 	w.startSenders()
+	w.doomParents()
 	w.startViewers(rand.New(rand.NewPCG(w.seed, 9)))
 	for _, d := range w.swarm.acts {
 		w.After(d.at, w.clients, func() { w.clients.Go(func() { w.perform(d) }) })
