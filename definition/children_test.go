@@ -99,7 +99,7 @@ func TestBadChildrenAreRefused(t *testing.T) {
 		"    forEach: {range: [0, 5]}\n    as: 5x" + job:                                                "`5x` is no name of an item",
 		"    forEach: {range: [0, 5]}\n    tolerate: {failed: 101%}" + job:                              "a number, or a share from 0% to 100%",
 		"    forEach: {range: [0, 5]}\n    tolerate: {}" + job:                                          "expected an object with failed",
-		"    forEach: {range: [0, 5]}\n    collect: artifact" + job:                                     "expected list or none, found `artifact`",
+		"    forEach: {range: [0, 5]}\n    collect: file" + job:                                         "expected list or artifact or none, found `file`",
 		"    forEach: {range: [0, 5]}\n    undoOrder: forward" + job:                                    "expected reverse, found `forward`",
 		"    forEach: {range: [0, 5]}\n    agent: a" + job:                                              "`agent` beside job",
 		"    maxParallel: 5" + job:                                                                      "`maxParallel` without forEach",
