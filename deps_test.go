@@ -117,6 +117,7 @@ var layers = []layer{
 		why: "the command line: flags, output, and a node made of all parts"},
 
 	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "internal/kernel", "internal/runcontext", "node", "protocol", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},
+	{pkg: "examples/images", ours: []string{"", "client"}, why: "a user's agent: it knows a server and the root"},
 	{pkg: "examples/embed", ours: []string{"", "node", "store"}, why: "three imports start everything"},
 	{pkg: "examples/shop", ours: []string{"", "client"}, modules: []string{"modernc.org/sqlite"}, why: "a user's program: it knows a server and the root"},
 

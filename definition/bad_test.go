@@ -191,7 +191,7 @@ var badYAML = []bad{
 	{"step name digit", "type: t\nsteps:\n  §1a: {agent: x}\n", "is no step name"},
 	{"step null", "type: t\nsteps:\n  a:§\n", "an object with an agent"},
 	{"step misspelled", in("    agent: x\n    §afer: [one]\n"), "did you mean `after`?"},
-	{"forEach", in("    agent: x\n    forEach: §${input.l}\n"), "an object with in or range"},
+	{"forEach", in("    agent: x\n    forEach: §${input.l}\n"), "an object with in, range or artifact"},
 	{"limits not a list", in("    agent: x\n    limits: §ads\n"), "a list of limits"},
 	{"limit not an object", in("    agent: x\n    limits: [§ads]\n"), "an object with the name of a limit"},
 	{"limit without a name", in("    agent: x\n    limits: [§{key: a}]\n"), "`name` is missing"},

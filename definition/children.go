@@ -95,7 +95,7 @@ func (d *decoder) detached(job *kernel.ChildDefinition, src *stepSource) {
 func (d *decoder) loop(n *text.Node, p *text.Pointer, s *kernel.StepDefinition) {
 	const hint = "forEach: {in: \"${steps.list.output}\"}, or {range: [0, 100]}"
 	if n.Kind != text.Object || len(n.Keys) != 1 {
-		d.mismatch(n, p, "an object with in or range").WithHint(hint)
+		d.mismatch(n, p, "an object with in, range or artifact").WithHint(hint)
 		return
 	}
 	v, p := &n.Kids[0], p.Member(n.Keys[0].Name)
@@ -124,7 +124,9 @@ func (d *decoder) loop(n *text.Node, p *text.Pointer, s *kernel.StepDefinition) 
 			d.AddTooLarge(p, v.At, "%d items; at most %d%s", total, most, why)
 		}
 	case "artifact":
-		d.Add(p, n.Keys[0].At, "%s is not built yet", text.Quote("artifact")).WithHint("remove it; it is refused, not ignored, so that no job relies on it unawares")
+		if v.Kind != text.Object && (v.Kind != text.String || !strings.Contains(v.Text, "${")) {
+			d.mismatch(v, p, "an artifact of JSON lines, or an expression with one").WithHint("forEach: {artifact: \"${steps.list.output.file}\"}")
+		}
 	default:
 		d.Add(p, n.Keys[0].At, "unknown field %s in forEach", text.Quote(n.Keys[0].Name)).WithHint(hint)
 	}
@@ -296,7 +298,10 @@ func (d *decoder) children(i int, ancestry *ancestry) {
 			s.As = ""
 		}
 		child.loop = expr.Loop(kernel.ItemName(s))
-		t, _, _ := expr.CompileTemplate(n, src.pointer.Member("forEach"), &d.Faults, plain)
+		t, templates, _ := expr.CompileTemplate(n, src.pointer.Member("forEach"), &d.Faults, plain)
+		if !d.stored {
+			d.artifacts(n, src.pointer.Member("forEach"), text.AppendNode(nil, n), templates)
+		}
 		s.ForEach, ps.Items = text.AppendNode(nil, n), t
 	}
 	if src.job == nil {

@@ -90,8 +90,8 @@ func TestBadChildrenAreRefused(t *testing.T) {
 		"    forEach: {range: [5, 0]}" + job:                                                            "the range ends before it begins",
 		"    forEach: {range: [0, 1000001]}" + job:                                                      "1000001 items; at most 1000000",
 		"    forEach: {range: [0, 1.5]}" + job:                                                          "expected a whole number",
-		"    forEach: {artifact: x}" + job:                                                              "`artifact` is not built yet",
-		"    forEach: {range: [0, 5], in: []}" + job:                                                    "expected an object with in or range",
+		"    forEach: {artifact: x}" + job:                                                              "expected an artifact of JSON lines, or an expression with one, found `x`",
+		"    forEach: {range: [0, 5], in: []}" + job:                                                    "expected an object with in, range or artifact",
 		"    forEach: {range: [0, 5]}\n    maxParallel: 0" + job:                                        "maxParallel is between 1 and 10000, not 0",
 		"    forEach: {range: [0, 5]}\n    maxParallel: 10001" + job:                                    "maxParallel is between 1 and 10000, not 10001",
 		"    forEach: {range: [0, 5]}\n    as: input" + job:                                             "`input` has another meaning in expressions",
@@ -99,7 +99,7 @@ func TestBadChildrenAreRefused(t *testing.T) {
 		"    forEach: {range: [0, 5]}\n    as: 5x" + job:                                                "`5x` is no name of an item",
 		"    forEach: {range: [0, 5]}\n    tolerate: {failed: 101%}" + job:                              "a number, or a share from 0% to 100%",
 		"    forEach: {range: [0, 5]}\n    tolerate: {}" + job:                                          "expected an object with failed",
-		"    forEach: {range: [0, 5]}\n    collect: artifact" + job:                                     "expected list or none, found `artifact`",
+		"    forEach: {range: [0, 5]}\n    collect: file" + job:                                         "expected list or artifact or none, found `file`",
 		"    forEach: {range: [0, 5]}\n    undoOrder: forward" + job:                                    "expected reverse, found `forward`",
 		"    forEach: {range: [0, 5]}\n    agent: a" + job:                                              "`agent` beside job",
 		"    maxParallel: 5" + job:                                                                      "`maxParallel` without forEach",
@@ -136,7 +136,8 @@ func TestBadChildrenAreRefused(t *testing.T) {
 		}
 	}
 	for _, ok := range []string{"    forEach: {range: [0, 1000000]}\n    maxParallel: 10000" + job, "    forEach: {range: [-5, -5]}" + job, "    forEach: {range: [0, \"${input.n}\"]}" + job,
-		"    forEach: {range: [0, 100000]}\n    undoOrder: reverse\n    job: {definition: r, wait: false, undoChild: true, key: \"k-${index}\"}\n", "    job: {definition: r, key: k, wait: true}\n"} {
+		"    forEach: {range: [0, 100000]}\n    undoOrder: reverse\n    job: {definition: r, wait: false, undoChild: true, key: \"k-${index}\"}\n", "    job: {definition: r, key: k, wait: true}\n",
+		"    forEach: {artifact: \"${steps.list.output.file}\"}" + job} {
 		if _, err := childrenOf(t, ok); err != nil {
 			t.Errorf("%s: %v", ok, err)
 		}

@@ -272,7 +272,7 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 		case "undoOrder":
 			s.UndoOrder = d.word(v, p, kernel.UndoReverse)
 		case "collect":
-			s.Collect = d.word(v, p, kernel.CollectList, kernel.CollectNone)
+			s.Collect = d.word(v, p, kernel.CollectList, kernel.CollectArtifact, kernel.CollectNone)
 		default:
 			d.unknown(stepFields, "a step", k, p)
 		}

@@ -64,14 +64,14 @@ var stepFields = []field{
 	{name: "stopWithin", schema: `{"$ref":"#/$defs/duration","examples":["30s"]}`, doc: "The time between SIGTERM and SIGKILL for a program of exec, at most 5m and half of completeWithin. Default: that of the host, 10s, and at most a quarter of completeWithin."},
 	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input of do runs. If it does not fit, no run is dispatched, and the step fails with the code inputInvalid."},
 	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output of do runs. If it does not fit, the run has failed with the code outputInvalid, and is not tried again."},
-	{name: "forEach", schema: `{"type":"object","minProperties":1,"maxProperties":1,"additionalProperties":false,"properties":{"in":{"anyOf":[{"type":"array"},{"$ref":"#/$defs/expression"}]},"range":{"type":"array","minItems":2,"maxItems":2,"items":{"anyOf":[{"type":"integer"},{"$ref":"#/$defs/expression"}]}}},"examples":[{"in":"${steps.list.output.images}"},{"range":[0,1000]}]}`,
-		doc: "The step has a child job for each item of a list (in), or each whole number from the first of range up to the one before the second. At most 100,000, and 1,000,000 without collect: list."},
+	{name: "forEach", schema: `{"type":"object","minProperties":1,"maxProperties":1,"additionalProperties":false,"properties":{"in":{"anyOf":[{"type":"array"},{"$ref":"#/$defs/expression"}]},"range":{"type":"array","minItems":2,"maxItems":2,"items":{"anyOf":[{"type":"integer"},{"$ref":"#/$defs/expression"}]}},"artifact":{"anyOf":[{"type":"object"},{"$ref":"#/$defs/expression"}]}},"examples":[{"in":"${steps.list.output.images}"},{"range":[0,1000]}]}`,
+		doc: "The step has a child job for each item of a list (in), each line of an artifact of JSON lines (artifact), or each whole number from the first of range up to the one before the second. At most 1,000,000, and 100,000 if outputs are collected."},
 	{name: "as", schema: `{"type":"string","pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128,"default":"item","examples":["image"]}`, doc: "The name of the item in the expressions of a step with forEach. Beside it, index is its number, from 0."},
 	{name: "maxParallel", schema: `{"type":"integer","minimum":1,"maximum":10000,"default":100}`, doc: "How many children of forEach are unsettled at a time."},
 	{name: "tolerate", schema: `{"$ref":"#/$defs/tolerate"}`, doc: "How many children of forEach may fail. Default: none."},
 	{name: "parkedIs", schema: `{"const":"failed"}`, doc: "failed: a child that is parked counts as failed, and is undone. Default: it waits for its operator."},
 	{name: "undoOrder", schema: `{"const":"reverse"}`, doc: "reverse: the children are undone from the last to the first. With maxParallel: 1, one after the other."},
-	{name: "collect", schema: `{"enum":["none","list"],"default":"none"}`, doc: "list: the output has the outputs of the children in the order of the items (items), up to 1 MiB. Otherwise it has counts: total, done and failed."},
+	{name: "collect", schema: `{"enum":["none","list","artifact"],"default":"none"}`, doc: "list: the output has the outputs of the children in the order of the items (items), up to 1 MiB. artifact: items is an artifact of JSON lines. Otherwise it has counts: total, done and failed."},
 	{name: "job", schema: `{"$ref":"#/$defs/childJob"}`, doc: "The job that is the child of the step, or each of its children with forEach. In place of agent."},
 }
 

@@ -194,7 +194,7 @@ var badInputs = []badInput{
 	{"step name of a digit", "type: t\nsteps: {1a: {agent: x}}\n"},
 	{"empty step name", "type: t\nsteps: {'': {agent: x}}\n"},
 	{"unknown field of a step", twoSteps("wiht: 1")},
-	{"forEach, not built yet", twoSteps("forEach: '${input.l}'")},
+	{"forEach as text", twoSteps("forEach: '${input.l}'")},
 	{"after as text", twoSteps("after: one")},
 	{"after nothing there is", twoSteps("after: [three]")},
 	{"after itself", twoSteps("after: [two]")},

@@ -253,6 +253,9 @@ func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.Jo
 		OnWait:     func(at time.Time) { n.supervisor.Sooner(at) },
 		Writers:    cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
 		NewID: func() perdure.JobID { return kernel.WithCell(newID(), int(n.cell.Load())) }}
+	if n.cfg.Artifacts != nil {
+		c.Artifacts = n.cfg.Artifacts
+	}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Scheduler(&c)
 	}

@@ -166,6 +166,9 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 				}
 				if !a.json() {
 					a.talk("schedule %s is %s", plain(v.Name), map[bool]string{true: "created", false: "set"}[created])
+					if v.State == operate.ScheduleEnded {
+						a.talk("warning: all its times have passed: it starts no job; for past times: perdure schedules backfill %s", plain(v.Name))
+					}
 				}
 				return a.printSchedule(v, nil)
 			})
@@ -184,7 +187,7 @@ func (a *app) printSchedule(v *operate.ScheduleView, history []operate.Firing) e
 		return err
 	}
 	if v.PausedReason != "" {
-		a.printf("paused: %s\n", plain(v.PausedReason))
+		a.printf("%s\n", plain(v.PausedReason))
 	}
 	if n := v.Failures; n > 0 {
 		a.printf("the latest %s failed\n", plural(n, "job"))
@@ -288,6 +291,9 @@ func (a *app) nextTimesCmd() *cobra.Command {
 				}
 				if a.json() {
 					return a.object(map[string]any{"items": times})
+				}
+				if len(times) == 0 {
+					a.talk("schedule %s has no more times", plain(v.Name))
 				}
 				a.printTimes("", times, v.Timezone)
 				return nil

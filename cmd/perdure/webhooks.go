@@ -85,7 +85,7 @@ func (a *app) printWebhook(v *operate.WebhookView) error {
 		return err
 	}
 	if v.PausedReason != "" {
-		a.printf("paused: %s\n", plain(v.PausedReason))
+		a.printf("%s\n", plain(v.PausedReason))
 	}
 	now := time.Now()
 	if d := v.Oldest; d != nil {

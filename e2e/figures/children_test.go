@@ -21,8 +21,8 @@ const (
 	fullChildren   = 100_000
 	childrenRounds = 3
 	goalOfJobs     = 1.5 // the time of N children, in that of N jobs
-	goalUndoOfDo   = 1.5 // the time of their undo, in that of their do
-	goalOwner      = 1.0 / 500
+	goalUndoOfDo   = 2.5 // the time of their undo, in that of their do; docs/performance.md says why it is not 1
+	goalOwner      = 2.0 // for 1,000 children
 	goalHeap       = 64.0 // MiB that N children need more than N/4
 )
 
@@ -67,7 +67,7 @@ func TestChildrenFigures(t *testing.T) {
 	r.addJudged(t, figure{Part: "children", Name: name + " of one step, in the time of as many jobs", Value: middle(ratios), Unit: "times", Goal: goalOfJobs,
 		Detail: fmt.Sprintf("%s; %.0f children a second", detail(ratios), float64(n)/middle(children))}, judged)
 	r.addJudged(t, figure{Part: "children", Name: name + " undone, in the time of their do", Value: middle(undoRatios), Unit: "times", Goal: goalUndoOfDo, Detail: detail(undoRatios)}, judged)
-	r.addJudged(t, figure{Part: "children", Name: "writes of the row of the owner for each child", Value: float64(owners) / float64(n), Unit: "writes", Goal: goalOwner,
+	r.addJudged(t, figure{Part: "children", Name: "writes of the row of the owner for 1,000 children", Value: 1000 * float64(owners) / float64(n), Unit: "writes", Goal: goalOwner,
 		Detail: fmt.Sprintf("%d writes for %d children", owners, n)}, judged)
 	r.addJudged(t, figure{Part: "children", Name: fmt.Sprintf("heap that %s need more than a quarter of them", name), Value: max(large-small, 0), Unit: "MiB", Goal: goalHeap,
 		Detail: fmt.Sprintf("%.0f MiB and %.0f MiB", large, small)}, judged)

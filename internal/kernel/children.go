@@ -69,6 +69,7 @@ const (
 	UndoReverse     = "reverse"
 	CollectNone     = "none"
 	CollectList     = "list"
+	CollectArtifact = "artifact"
 )
 
 // Error codes of steps with children.
@@ -78,13 +79,15 @@ const (
 	codeChildFailed   = "childFailed"  // more children have failed than are tolerated
 	codeChildInvalid  = "childInvalid" // the job of a child was refused
 	codeTooDeep       = "tooDeep"      // too many jobs are above the children
+
+	codeArtifactMissing = "artifactMissing" // that of the items is not stored
 )
 
 // MostItems returns how many items a step may have; why says what would allow more.
 func MostItems(s *StepDefinition) (most int, why string) {
 	switch {
-	case s.Collect == CollectList:
-		return MaxItems, fmt.Sprintf(" with collect: list (%d without)", MaxUncollectedItems)
+	case s.Collect == CollectList || s.Collect == CollectArtifact:
+		return MaxItems, fmt.Sprintf(" with collect: %s (%d without)", s.Collect, MaxUncollectedItems)
 	case s.Job != nil && s.Job.Detached:
 		return MaxItems, fmt.Sprintf(" with wait: false (%d without)", MaxUncollectedItems)
 	}
@@ -222,7 +225,8 @@ type Children struct {
 	Digest   string        `json:"digest,omitempty"`   // of what the children were made from
 	MadeFrom string        `json:"madeFrom,omitempty"` // the stored definition with its version
 	Total    int           `json:"total"`
-	Spawned  int           `json:"spawned"` // children 0 to Spawned-1 exist
+	Spawned  int           `json:"spawned"`          // children 0 to Spawned-1 exist
+	Offset   int64         `json:"offset,omitempty"` // of the line of the next child in the artifact of the items
 	Active   int           `json:"active,omitempty"`
 	Parked   int           `json:"parked,omitempty"`
 	Done     int           `json:"done,omitempty"`
@@ -237,6 +241,7 @@ type Children struct {
 	FirstFailed perdure.JobID `json:"firstFailed,omitzero"`
 	FirstParked perdure.JobID `json:"firstParked,omitzero"` // zero: none, or it is not parked any more
 	Settled     int           `json:"settled,omitempty"`    // Done when the step was done
+	News        int           `json:"news,omitempty"`       // how much news was counted, if the outputs are collected as an artifact
 	Turned      bool          `json:"turned,omitempty"`     // an alert childTurned is open
 	Collected   int           `json:"collected,omitempty"`  // the output of the step has the outputs of so many children, while there are more
 	Gone        int           `json:"gone,omitempty"`       // how many children the latest pass has not found: their rows are deleted
@@ -349,6 +354,51 @@ type OwnerWant struct {
 
 	// Keys are set alone, in a want that follows another one in the same transaction: the jobs with these keys are wanted (AddKeys).
 	Keys []string
+	// Lines are wanted in the same way (AddLines); nil: none.
+	Lines *LinesWant
+	// Collect is wanted in the same way (AddCollected); nil: nothing is.
+	Collect *CollectWant
+}
+
+// CollectWant are children whose outputs are to be written to an artifact of JSON lines.
+type CollectWant struct {
+	First perdure.JobID
+	Total int
+	News  int // tells outputs apart if a child was done again
+}
+
+// Collected is the artifact with the outputs of children.
+type Collected struct {
+	Hash   ArtifactHash
+	Size   int64
+	Reason string // why there is none; empty: there is
+}
+
+// LinesWant is a place in an artifact of JSON lines, of which some are the items of children.
+type LinesWant struct {
+	Hash   ArtifactHash
+	First  int   // the number of the line there
+	Offset int64 // of its first byte
+}
+
+// Lines are lines of an artifact. Those that are empty do not count.
+type Lines struct {
+	LinesWant
+	Items []json.RawMessage // at most SpawnSet
+	Ends  []int64           // the offset after each
+	// The whole artifact was read if First is 0.
+	Total  int    // of all lines; those beyond MaxUncollectedItems+1 are not counted
+	Code   string // of the error if the lines cannot be items; empty: they can
+	Reason string
+}
+
+// ItemsFault is a Lines that says why an artifact has no items.
+func ItemsFault(want LinesWant, missing bool, reason string) *Lines {
+	code := codeItemsNotAList
+	if missing {
+		code = codeArtifactMissing
+	}
+	return &Lines{LinesWant: want, Code: code, Reason: plain.Clip(reason, perdure.MaxReasonBytes)}
 }
 
 // OwnerFound is what the caller has found for a want.
@@ -364,6 +414,12 @@ type OwnerFound struct {
 
 	plans []*Plan                  // of the next children, while it is not known which of their keys are taken
 	keys  map[string]perdure.JobID // the jobs with keys of plans, zero for keys that are free; nil: they were not looked up
+
+	lines      *Lines // nil: they are being read
+	linesKnown bool   // lines was looked up
+
+	collected      *Collected // nil: the artifact is being written
+	collectedKnown bool       // collected was looked up
 }
 
 // AddOwner adds what was found for a step with children.
@@ -380,6 +436,44 @@ func (w *Workset) AddKeys(want *OwnerWant, found map[string]perdure.JobID) {
 	if f := w.owners[want.StepRef]; f != nil {
 		f.keys = found
 	}
+}
+
+// AddLines adds lines of an artifact that a step with children wants; nil: they are being read, and the step asks again.
+func (w *Workset) AddLines(want *OwnerWant, found *Lines) {
+	if f := w.owners[want.StepRef]; f != nil {
+		f.lines, f.linesKnown = found, true
+	}
+}
+
+// AddCollected adds the artifact with the outputs of children; nil: it is being written, and the step asks again.
+func (w *Workset) AddCollected(want *OwnerWant, found *Collected) {
+	if f := w.owners[want.StepRef]; f != nil {
+		f.collected, f.collectedKnown = found, true
+	}
+}
+
+// linesPause is how long a step waits for an artifact to be read or written before it asks again.
+const linesPause = 100 * time.Millisecond
+
+// linesOf returns lines of the artifact of a step's items from a line on; nil if they are not there. Then the step waits, or,
+// if asked is true, is called again in this transaction.
+func (w *Workset) linesOf(e *entry, r *row, f *OwnerFound, want LinesWant) (l *Lines, asked bool) {
+	switch {
+	case f.lines != nil && f.lines.LinesWant == want:
+		return f.lines, false
+	case f.linesKnown: // they are being read
+		f.linesKnown = false
+		if r.Owns || r.owning(perdure.Do) {
+			w.awaitChildrenUntil(e, r, w.now.Add(linesPause))
+		} else {
+			w.setPhase(e, r, perdure.Waiting, w.now.Add(linesPause))
+		}
+		w.moved(r)
+		return nil, false
+	}
+	w.missing.Owners = append(w.missing.Owners, OwnerWant{StepRef: r.StepRef, Lines: &want})
+	w.block(task{entry: e, kind: taskTend, index: r.Index})
+	return nil, true
 }
 
 // NewKey returns the job of this workset that was submitted with a key; zero: there is none.
@@ -491,6 +585,11 @@ func (w *Workset) awaitChildren(e *entry, r *row, more bool) {
 	if more {
 		at = w.now
 	}
+	w.awaitChildrenUntil(e, r, at)
+}
+
+// awaitChildrenUntil lets a step wait for its children. It is due at a time; zero: when there is news.
+func (w *Workset) awaitChildrenUntil(e *entry, r *row, at time.Time) {
 	if r.Phase == perdure.Waiting && r.Owns && r.AvailableAt.Equal(at) {
 		return
 	}
@@ -519,6 +618,9 @@ func (w *Workset) tend(e *entry, r *row) {
 		w.moved(r)
 		if ChildID(n.Child, 0) == c.First {
 			c.change(n, ps)
+			if ps.Collect == CollectArtifact {
+				c.News++
+			}
 			c.Collected, f.Outputs = 0, nil // an output may be another one now, and those of another set were found
 		}
 	}
@@ -637,6 +739,17 @@ func (w *Workset) beginDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerF
 		}
 		return false, false
 	}
+	if items.artifact != nil {
+		l, asked := w.linesOf(e, r, f, LinesWant{Hash: *items.artifact})
+		if l == nil {
+			return false, asked
+		}
+		if l.Code != "" {
+			w.failBeforeRun(e, r, failure{event: "rejected", code: l.Code, message: l.Reason, final: true})
+			return false, false
+		}
+		items.n = l.Total
+	}
 	most, why := MostItems(ps.StepDefinition)
 	parent, _ := e.job.Parent.Parts()
 	switch {
@@ -689,13 +802,21 @@ type items struct {
 	list  []json.RawMessage // of in
 	first int               // of range
 	n     int               // of range, or 1 for a step without forEach
+
+	artifact *ArtifactHash // its lines are the items, of which list has those from number base on
+	base     int
 }
 
-func (x *items) total() int { return max(len(x.list), x.n) }
+func (x *items) total() int {
+	if x.artifact != nil {
+		return x.n
+	}
+	return max(len(x.list), x.n)
+}
 
 func (x *items) item(i int) json.RawMessage {
 	if x.list != nil {
-		return x.list[i]
+		return x.list[i-x.base]
 	}
 	return strconv.AppendInt(nil, int64(x.first+i), 10)
 }
@@ -750,8 +871,9 @@ func (w *Workset) itemsOf(e *entry, r *row, ps *PlanStep) (x items, digest [sha2
 
 func readItems(forEach json.RawMessage) (x items, err error) {
 	var arg struct {
-		In    json.RawMessage
-		Range []json.Number
+		In       json.RawMessage
+		Range    []json.Number
+		Artifact json.RawMessage
 	}
 	d := json.NewDecoder(bytes.NewReader(forEach))
 	d.UseNumber()
@@ -763,6 +885,18 @@ func readItems(forEach json.RawMessage) (x items, err error) {
 		if err := json.Unmarshal(arg.In, &x.list); err != nil || x.list == nil {
 			return x, &ownerFault{codeItemsNotAList, "in is no list: " + plain.Clip(string(arg.In), 100)}
 		}
+		return x, nil
+	}
+	if arg.Artifact != nil {
+		var a struct {
+			Hash string `json:"$artifact"`
+		}
+		_ = json.Unmarshal(arg.Artifact, &a)
+		hash, err := ParseArtifactHash(a.Hash)
+		if err != nil {
+			return x, &ownerFault{codeItemsNotAList, "artifact is no artifact: " + plain.Clip(string(arg.Artifact), 100)}
+		}
+		x.artifact = &hash
 		return x, nil
 	}
 	var ends [2]int64
@@ -962,6 +1096,19 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 	if w.deferTend(e, r, err) {
 		return false, false
 	}
+	if err == nil && x.artifact != nil {
+		l, _ := w.linesOf(e, r, f, LinesWant{*x.artifact, c.Spawned, c.Offset})
+		if l == nil {
+			w.putChildren(r, c)
+			return false, false
+		}
+		if l.Code != "" || len(l.Items) == 0 {
+			w.failOwner(e, r, c, failure{event: "failed", code: cmp.Or(l.Code, codeItemsNotAList), message: cmp.Or(l.Reason, "the artifact has fewer lines than before"), final: true})
+			return false, false
+		}
+		x.n, x.list, x.base = c.Total, l.Items, c.Spawned
+		n = min(n, len(l.Items))
+	}
 	definition := f.Definition
 	if _, named := definitionName(ps.Job.Definition); !named {
 		definition = ps.Job.Definition
@@ -1032,6 +1179,9 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 			p.CompleteBy = e.job.CompleteBy
 		}
 		w.submit(ChildID(c.First, c.Spawned), &p)
+		if x.artifact != nil {
+			c.Offset = f.lines.Ends[c.Spawned-x.base]
+		}
 		c.Spawned++
 		c.Active++
 		w.moved(r)
@@ -1164,6 +1314,17 @@ func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *Ow
 		w.tend(e, r)
 		return
 	}
+	if ps.Collect == CollectArtifact && f.collected == nil {
+		w.putChildren(r, c)
+		if f.collectedKnown { // it is being written
+			w.awaitChildrenUntil(e, r, w.now.Add(linesPause))
+			w.moved(r)
+			return
+		}
+		w.missing.Owners = append(w.missing.Owners, OwnerWant{StepRef: r.StepRef, Collect: &CollectWant{c.First, c.Total, c.News}})
+		w.block(task{entry: e, kind: taskTend, index: r.Index})
+		return
+	}
 	var before json.RawMessage
 	if c.Collected > 0 {
 		var err error
@@ -1199,7 +1360,13 @@ func (w *Workset) outputOfOwner(ps *PlanStep, c *Children, f *OwnerFound, before
 		return f.Outputs[c.First], 0
 	}
 	counts := fmt.Appendf(nil, `{"total":%d,"done":%d,"failed":%d`, c.Total, c.Done, c.Undone+c.Unsure)
-	if ps.Collect != CollectList {
+	switch a := f.collected; {
+	case ps.Collect == CollectArtifact && a.Reason != "":
+		reason, _ := json.Marshal(a.Reason) // cannot fail
+		return append(append(append(counts, `,"items":null,"itemsError":`...), reason...), '}'), 0
+	case ps.Collect == CollectArtifact:
+		return fmt.Appendf(counts, `,"items":{"$artifact":"%s","size":%d,"type":"application/x-ndjson"}}`, a.Hash, a.Size), 0
+	case ps.Collect != CollectList:
 		return append(counts, '}'), 0
 	}
 	const end = `]}`

@@ -71,6 +71,8 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 		return childrenReason(s)
 	case s.waitsForStart(j):
 		return &perdure.Reason{Kind: perdure.WhyNotYet, Until: s.AvailableAt, Text: "the job starts in " + span(s.AvailableAt.Sub(f.Now)) + "; to start it now: resume"}
+	case !s.AvailableAt.IsZero() && ps.Form == ByChildren && s.Failures == 0:
+		return &perdure.Reason{Kind: perdure.WhyChildren, Text: "its items are being read"}
 	case !s.AvailableAt.IsZero():
 		return timeReason(s, ps, f)
 	}

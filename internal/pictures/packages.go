@@ -21,7 +21,7 @@ type group struct {
 
 // groups are in layers: an arrow goes down. The columns are laid out so that most arrows are straight.
 var groups = []group{
-	{title: "programs", says: "command line, examples, test kit for users", pkgs: []string{"cmd/perdure", "examples/embed", "examples/shop", "perduretest"}, row: 0, left: 0, wide: 6},
+	{title: "programs", says: "command line, examples, test kit for users", pkgs: []string{"cmd/perdure", "examples/embed", "examples/images", "examples/shop", "perduretest"}, row: 0, left: 0, wide: 6},
 	{title: "handlers", says: "built-in agents; guard", shown: []string{"agents/…, keeper,", "hostagent; guard"}, pkgs: []string{"agents/http", "agents/shell", "agents/exec", "agents/internal/with", "agents/internal/environ", "internal/keeper", "internal/hostagent", "internal/slurm", "guard", "guard/pgxguard"}, row: 1, left: 0, wide: 1},
 	{title: "client", says: "REST client", shown: []string{"client,", "internal/lead"}, pkgs: []string{"client", "internal/lead"}, row: 1, left: 1, wide: 1},
 	{title: "node", says: "connects and starts the components", pkgs: []string{"node", "internal/hook"}, row: 1, left: 2, wide: 2},

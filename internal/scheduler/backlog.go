@@ -62,8 +62,8 @@ func (b *backlog) answered(created bool) {
 	}
 }
 
-// reopened records that a settled job has been reopened.
-func (b *backlog) reopened() {
+// unadmitted records another unsettled job that was not admitted: a settled job has been reopened, or a child submitted.
+func (b *backlog) unadmitted() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stored++

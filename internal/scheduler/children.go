@@ -14,6 +14,14 @@ import (
 func (b *batch) findOwners(wants []kernel.OwnerWant) error {
 	for i := range wants {
 		want := &wants[i]
+		if want.Collect != nil {
+			b.w.AddCollected(want, b.s.collections.get(*want.Collect))
+			continue
+		}
+		if want.Lines != nil {
+			b.w.AddLines(want, b.s.lines.get(*want.Lines))
+			continue
+		}
 		if len(want.Keys) > 0 {
 			keys, err := b.keysOfChildren(want.Keys)
 			if err != nil {

@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -225,6 +227,30 @@ steps:
 		}
 		if _, n := counts(); n.Parked != 1 || !n.FirstParked.IsZero() {
 			t.Fatalf("%+v", n)
+		}
+	})
+}
+
+// Children are in the backlog as soon as they exist. They are not refused when it is full; other submissions are.
+func TestChildrenAreInTheBacklog(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		f := &family{harness: open(t, store, scheduler.Config{MaxBacklog: 5}), outcome: func(perdure.Run) protocol.Report { return protocol.Report{Outcome: perdure.OutcomeDone} }}
+		id := f.submit("type: t\nsteps: {s: {forEach: {range: [0, 10]}, agent: a}}\n")
+		for len(f.children(id, 0)) < 10 {
+			if _, err := f.SweepDue(t.Context(), 500); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plans, err := definition.Parse([]byte("type: t\nsteps: {s: {agent: a}}\n"), definition.YAML, definition.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Submit(t.Context(), plans[0]); perdure.CodeOf(err) != perdure.CodeBacklogFull {
+			t.Errorf("a submission beyond the backlog: %v", err)
+		}
+		f.until(id, perdure.Settled)
+		if _, err := f.Submit(t.Context(), plans[0]); err != nil {
+			t.Error(err)
 		}
 	})
 }

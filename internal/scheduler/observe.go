@@ -145,6 +145,9 @@ func (b *batch) publish() {
 			shape := b.w.Plan(n.job.ID).Shape
 			b.s.plans.shapes.Put(shape.ID, shape)
 			m.Submitted(n.job.Type)
+			if n.job.Parent != "" { // no submission was admitted for it
+				backlog.unadmitted()
+			}
 			b.logJob("job received", n.job)
 		case eventSettled:
 			backlog.settled(b.began)
@@ -156,7 +159,7 @@ func (b *batch) publish() {
 		case eventStarted:
 			b.logJob("job started", n.job)
 		case eventReopened:
-			backlog.reopened()
+			backlog.unadmitted()
 		case eventDeposed:
 			m.Deposed(n.role)
 		case eventDispatched:

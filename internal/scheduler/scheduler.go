@@ -51,6 +51,7 @@ import (
 	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -89,6 +90,8 @@ type Config struct {
 	Renderers    int  // renderings outside of transactions at once; 0: half of the processors
 	HoldMinPace  int  // dispatch.HoldMinPace; 0: that
 
+	Artifacts operate.Artifacts // nil: there are none
+
 	Env   env.Env              // nil: env.Real
 	NewID func() perdure.JobID // returns ids that grow with time; nil: UUIDs of version 7
 }
@@ -108,12 +111,17 @@ type Scheduler struct {
 	turns   *dispatch.Turns
 
 	renderers *renderers
+	lines     *lines
+
+	collections *collections
+
 	unclaimed unclaimed
 	previews  env.Lock // held by the preview in progress
 	ended     bool     // Run has returned; guarded by previews
 
 	room chan struct{} // receives when a rate has room, see openRated
 
+	working      atomic.Int32 // transactions in progress
 	signalRoom   signalRoom
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
@@ -175,7 +183,7 @@ func New(cfg Config) *Scheduler {
 	s := &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
 		queue: dispatch.NewQueue(cfg.Env, cfg.HoldMinPace, cfg.SingleWriter), hub: newHub(), seen: newHoldersSeen(cfg.Env), health: newHealth(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
-		renderers: newRenderers(cfg.Env), previews: env.NewLock(), room: make(chan struct{}, 1)}
+		renderers: newRenderers(cfg.Env), lines: newLines(cfg.Env), collections: newCollections(cfg.Env), previews: env.NewLock(), room: make(chan struct{}, 1)}
 	s.queue.OnRoom = func() {
 		select {
 		case s.room <- struct{}{}:
@@ -191,11 +199,14 @@ func (s *Scheduler) Run(ctx context.Context) {
 	workers = append(workers, func() { s.openRated(ctx) })
 	workers = append(workers, slices.Repeat([]func(){func() { s.repeatAsides(ctx) }}, repeaters)...)
 	workers = append(workers, slices.Repeat([]func(){func() { s.render(ctx) }}, s.cfg.Renderers)...)
+	workers = append(workers, func() { s.readLines(ctx) }, func() { s.writeCollections(ctx) })
 	wait := env.Start(s.env, workers...)
 	s.env.Wait(ctx, env.Forever, nil)
 	s.hub.notifyAll()
 	s.queue.Close()
 	s.renderers.close()
+	s.lines.close()
+	s.collections.close()
 	wait()
 	// Previews have transactions of their own. The store may be closed when Run has returned, so none begins after it (F013).
 	if s.previews.Acquire(context.WithoutCancel(ctx), s.env) {

@@ -126,12 +126,12 @@ export interface StepDefinition {
   agent?: string;
   /** The name of the item in the expressions of a step with forEach. Beside it, index is its number, from 0. */
   as?: string;
-  /** list: the output has the outputs of the children in the order of the items (items), up to 1 MiB. Otherwise it has counts: total, done and failed. */
-  collect?: "none" | "list";
+  /** list: the output has the outputs of the children in the order of the items (items), up to 1 MiB. artifact: items is an artifact of JSON lines. Otherwise it has counts: total, done and failed. */
+  collect?: "none" | "list" | "artifact";
   /** The time within which each run must end: the longest that a good run takes, and some more. */
   completeWithin?: string;
-  /** The step has a child job for each item of a list (in), or each whole number from the first of range up to the one before the second. At most 100,000, and 1,000,000 without collect: list. */
-  forEach?: { in?: unknown[] | string; range?: (number | string)[] };
+  /** The step has a child job for each item of a list (in), each line of an artifact of JSON lines (artifact), or each whole number from the first of range up to the one before the second. At most 1,000,000, and 100,000 if outputs are collected. */
+  forEach?: { artifact?: Record<string, unknown> | string; in?: unknown[] | string; range?: (number | string)[] };
   /** How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin. */
   heartbeat?: string;
   /** A JSON Schema (2020-12) of the input of do runs. If it does not fit, no run is dispatched, and the step fails with the code inputInvalid. */
