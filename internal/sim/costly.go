@@ -34,6 +34,18 @@ func (c compilerOf) Parse(text []byte, f definition.Format, o definition.Options
 	return plans, err
 }
 
+func (c compilerOf) Children(text []byte, values []json.RawMessage) ([]*kernel.Plan, []error) {
+	plans, errs := c.Compiler.Children(text, values)
+	for i, p := range plans {
+		if errs[i] == nil {
+			own := *p
+			own.Shape = c.w.watch(p.Shape)
+			plans[i] = &own
+		}
+	}
+	return plans, errs
+}
+
 // watch returns a copy of a shape with wrapped templates. The shape itself is shared with other worlds, and not
 // changed.
 func (w *world) watch(s *kernel.Shape) *kernel.Shape {
