@@ -152,7 +152,7 @@ var ofRules = []mutant{
 	{name: "a child that settles sends no news", file: "internal/kernel/workset.go", old: "\t\t\tc.noteChild(e.loaded, now)\n", new: "", run: "OneChild", pkg: "internal/scheduler"},
 	{name: "failed children are always tolerated", file: "internal/kernel/children.go", old: "c.Failed() > ps.Tolerate.Of(c.Total) {", new: "c.Failed() > c.Total {", run: "Tolerance", pkg: "internal/scheduler"},
 	{name: "a resume redoes all children", file: "internal/kernel/children.go", old: "			if !state.failed() {\n				break\n			}\n", new: "", run: "ResumeRedoes", pkg: "internal/scheduler"},
-	{name: "maxParallel is ignored", file: "internal/kernel/children.go", old: "cmp.Or(ps.MaxParallel, DefaultMaxParallel) - c.Unsettled()\n	more", new: "SpawnSet\n	more", run: "UndoWhileChildren", pkg: "internal/scheduler"},
+	{name: "maxParallel is ignored", file: "internal/kernel/children.go", old: "room = cmp.Or(ps.MaxParallel, DefaultMaxParallel) - c.Unsettled()", new: "room = SpawnSet", run: "UndoWhileChildren", pkg: "internal/scheduler"},
 	{name: "a step is done before its children are settled (C1)", file: "internal/kernel/children.go", old: "(ps.Job.Detached || c.Unsettled() == 0 && !w.childrenChanged(c))", new: "(ps.Job.Detached || !w.childrenChanged(c))", run: "OneChild/memory", pkg: "internal/scheduler"},
 	{name: "a step is undone although a child is not (C2)", file: "internal/kernel/children.go", old: "	case c.Undone < c.Spawned: // given up", new: "	case false: // given up", run: "DeletedChild/memory", pkg: "internal/scheduler"},
 	{name: "a child that settles is not counted in its new state (C3)", file: "internal/kernel/children.go", old: "	*c.count(n.To)++\n	if c.Pass", new: "	if c.Pass", run: "OneChild/memory", pkg: "internal/scheduler"},
