@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -63,6 +64,44 @@ func TestRatesAreUsedAndKept(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Keys whose rates have room at different times are each opened at their own time, also if nothing else happens then.
+func TestRatesOfKeysOutOfStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, ofKey, apart = 9, 20, 23 * time.Millisecond
+		d := open(t, memory.New(), scheduler.Config{})
+		if err := d.PutLimit(t.Context(), "ads", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Rate: "5/s", Burst: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		began, ends := time.Now(), map[string]time.Duration{}
+		go func() {
+			for key := range keys {
+				for range ofKey {
+					d.submit(fmt.Sprintf("type: t\ninput: {n: %d}\nsteps:\n  s: {agent: a, limits: [{name: ads, key: \"${input.n}\"}]}\n", key))
+				}
+				time.Sleep(apart)
+			}
+		}()
+		for n := 0; n < ofKey*keys; {
+			runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 8, Wait: 10 * time.Second})
+			if len(runs) == 0 {
+				t.Fatalf("%d of %d were dispatched, and then none for 10 s", n, ofKey*keys)
+			}
+			for _, run := range runs {
+				ends[fmt.Sprint(d.job(run.Job).Input)] = time.Since(began)
+				d.report("h", run, perdure.OutcomeDone)
+			}
+			n += len(runs)
+		}
+		for key := range keys {
+			input := fmt.Sprint(json.RawMessage(fmt.Sprintf(`{"n":%d}`, key)))
+			least := time.Duration(key)*apart + (ofKey-1)*time.Second/5
+			if took := ends[input]; took < least || took > least+20*time.Millisecond {
+				t.Errorf("key %d: the last run began after %s; want %s", key, took, least)
+			}
+		}
+	})
 }
 
 // F275: a limit that is deleted and set again has its bucket still.
