@@ -383,6 +383,14 @@ nodes carry it out; --parallel of its jobs are unsettled at once. To see what it
 		Example: "  perdure schedules backfill nightly --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z --dry-run\n  perdure schedules backfill nightly --from 7d --to 1d --parallel 10",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			r.Name, r.Author = args[0], author()
+			switch {
+			case from == "":
+				return &usageError{msg: "backfill needs --from", hint: "give the first time, such as 7d or 2026-11-01"}
+			case to == "":
+				return &usageError{msg: "backfill needs --to", hint: "all times are earlier than it, such as 1d or 2026-12-01"}
+			case r.Parallel < 1:
+				return usagef("--parallel is 1 to %d", operate.MaxParallel)
+			}
 			now := time.Now()
 			if r.From, err = timeOrAgo("from", from, now); err != nil {
 				return err

@@ -108,7 +108,7 @@ parked; 6 if it waits for ever or is not at its end after --for.`,
 	f.StringArrayVar(&failUndos, "fail-undo", nil, "`STEP[:N]`: the same of undo runs (repeatable)")
 	f.StringArrayVar(&crashes, "crash", nil, "`WHEN:STEP[:N]`: the agent dies in the first N do runs (1), before or after the effect (repeatable)")
 	f.StringArrayVar(&times, "time", nil, "`STEP=DURATION` of each run, or until a signal or approval comes (repeatable)")
-	f.StringArrayVar(&results, "result", nil, "`STEP=JSON`: output of a step, a signal or an approval; @FILE is read (repeatable)")
+	f.StringArrayVar(&results, "result", nil, "`STEP=JSON`: output of a step, or data of a signal or an approval; @FILE is read (repeatable)")
 	f.Var(&undoAt, "undo-at", "an operator undoes the job after this `DURATION`")
 	f.Var(&horizon, "for", "simulate at most this `DURATION`")
 	f.Uint64Var(&seed, "seed", 1, "`NUMBER` from which the random part of backoffs follows")

@@ -7,7 +7,7 @@ import { counted, empty, eventually, full, loaded, narrow, open, titled, violati
 
 const insecure = process.env.INSECURE_CONSOLE_URL;
 const html = "<img src=x onerror=document.title='broken'>";
-const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "hosts", "hosts/h1", "limits", "webhooks", "webhooks/shop", "nodes", "submit", "tokens", "audit"];
+const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "hosts", "hosts/h1", "limits", "schedules", "definitions", "webhooks", "webhooks/shop", "nodes", "submit", "tokens", "audit"];
 
 /** Calls the API of the console with jobs. */
 async function call(method, path, { token, body, base = full } = {}) {
@@ -200,11 +200,11 @@ test("no login is shown while a logout is on its way", async (t) => {
 });
 
 for (const [who, shown] of Object.entries({
-  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Webhooks", "Nodes"],
-  submitter: ["Jobs", "Submit"],
+  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Schedules", "Definitions", "Webhooks", "Nodes"],
+  submitter: ["Jobs", "Definitions", "Submit"],
   agent: [],
-  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Webhooks", "Nodes", "Submit"],
-  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Webhooks", "Nodes", "Submit"],
+  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Schedules", "Definitions", "Webhooks", "Nodes", "Submit"],
+  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Schedules", "Definitions", "Webhooks", "Nodes", "Submit"],
 })) {
   test(`the user role ${who} sees its pages, and no page makes a call that is refused`, async (t) => {
     const page = await openAs(t, who, "");
@@ -218,7 +218,7 @@ for (const [who, shown] of Object.entries({
       await page.waitForTimeout(200);
     }
     assert.deepEqual(refused, []);
-    if (shown.length === 10) return;
+    if (shown.length === 12) return;
     await page.goto(full + (who === "viewer" ? "submit" : "alerts"));
     const needed = { viewer: "submitter or operator", submitter: "viewer or operator", agent: "viewer or operator" }[who];
     await page.getByRole("heading", { name: `This page needs the user role ${needed}` }).waitFor();

@@ -18,7 +18,7 @@ const patience = 60_000;
 const pages = {
   Overview: "", Jobs: "jobs", "Jobs that are parked": "jobs?phase=parked", "Jobs by two filters": `jobs?type=order&error=${error}`, "Jobs by label": "jobs?label=zone%3Deu",
   "Jobs by search": "jobs?q=order-", "a job": `jobs/${parked}`, "the steps of a job": `jobs/${parked}?tab=steps`, "the history of a job": `jobs/${parked}?tab=history`, "the timeline of a job": `jobs/${parked}?tab=timeline`,
-  Alerts: "alerts", Agents: "agents", Hosts: "hosts", Limits: "limits", Nodes: "nodes", Bulk: "bulk", Submit: "submit", Tokens: "tokens", "Audit log": "audit",
+  Alerts: "alerts", Agents: "agents", Hosts: "hosts", Limits: "limits", Schedules: "schedules", Definitions: "definitions", Nodes: "nodes", Bulk: "bulk", Submit: "submit", Tokens: "tokens", "Audit log": "audit",
 };
 
 // The goals, in the units of the figures.

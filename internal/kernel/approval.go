@@ -142,6 +142,9 @@ func MayDecide(j *Job, s *Step, author string, id *operate.Identity) error {
 	if err != nil {
 		return fmt.Errorf("step %s of job %s: %w", s.Name, j.ID, err)
 	}
+	if s.Phase != perdure.Waiting || s.StartedAt.IsZero() {
+		return nil // it is not asked, so that there is nothing to decide: operatorDecide says so
+	}
 	known := id != nil && id.Via != operate.ViaLoopback && id.Via != operate.ViaInsecure
 	switch {
 	case known && a.Group != "" && !slices.Contains(id.Groups, a.Group):

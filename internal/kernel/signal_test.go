@@ -313,7 +313,7 @@ func TestApprovals(t *testing.T) {
 func TestWhoMayDecide(t *testing.T) {
 	asked := func(group string, exclude bool) *Step {
 		a := Approval{Group: group, ExcludeSubmitter: exclude}
-		return &Step{Name: "p", Approval: a.state()}
+		return &Step{Name: "p", Phase: perdure.Waiting, StartedAt: startTime, Approval: a.state()}
 	}
 	caller := func(role operate.UserRole, via operate.Via, groups ...string) *operate.Identity {
 		return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: role, Groups: groups}, Via: via}
@@ -330,7 +330,8 @@ func TestWhoMayDecide(t *testing.T) {
 		{"an operator without a group", asked("", false), caller(operate.Operator, operate.ViaSession), true},
 		{"an admin without a group", asked("", false), caller(operate.Admin, operate.ViaSession), true},
 		{"a submitter without a group", asked("", false), caller(operate.Submitter, operate.ViaToken, "managers"), false},
-		{"an approval of an older version", &Step{Name: "p"}, caller(operate.Operator, operate.ViaToken), true},
+		{"a step that was decided, so that another error says it", &Step{Name: "p", Phase: perdure.Settled, StartedAt: startTime}, caller(operate.Viewer, operate.ViaToken), true},
+		{"an approval of an older version", &Step{Name: "p", Phase: perdure.Waiting, StartedAt: startTime}, caller(operate.Operator, operate.ViaToken), true},
 		{"on this machine", asked("managers", false), caller(operate.Admin, operate.ViaLoopback), true},
 		{"on an open node", asked("managers", false), caller(operate.Admin, operate.ViaInsecure), true},
 		{"the program itself", asked("managers", false), nil, true},

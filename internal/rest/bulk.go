@@ -442,11 +442,7 @@ func (c *call) stopBulk() error   { return c.changeBulk(c.Service.StopBulk) }
 func (c *call) resumeBulk() error { return c.changeBulk(c.Service.ResumeBulk) }
 
 func (c *call) changeBulk(change func(ctx context.Context, id, author string) (*operate.BulkView, error)) error {
-	id, err := c.path("id")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	id, author, err := c.actOn("id")
 	if err != nil {
 		return err
 	}

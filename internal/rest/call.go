@@ -116,6 +116,14 @@ func (c *call) author() (string, error) {
 	return cmp.Or(s, defaultAuthor), nil
 }
 
+// actOn returns the part of the path that names what a call changes, and the author of the change.
+func (c *call) actOn(part string) (name, author string, err error) {
+	if name, err = c.path(part); err == nil {
+		author, err = c.author()
+	}
+	return name, author, err
+}
+
 // misnamed returns why s cannot be a name; "" if it can.
 func misnamed(s string, most int) string {
 	why := unstored(s, most)

@@ -163,11 +163,7 @@ func (c *call) promoteStored() error {
 }
 
 func (c *call) deleteStored() error {
-	ref, err := c.path("name")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	ref, author, err := c.actOn("name")
 	if err != nil {
 		return err
 	}

@@ -241,11 +241,7 @@ func (v value) amounts() perdure.Amounts {
 }
 
 func (c *call) drainHost() error {
-	name, err := c.path("name")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	name, author, err := c.actOn("name")
 	if err != nil {
 		return err
 	}

@@ -337,11 +337,7 @@ func limitAttrs(settings perdure.LimitSettings) (attrs []any) {
 }
 
 func (c *call) deleteLimit() error {
-	name, err := c.path("name")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	name, author, err := c.actOn("name")
 	if err != nil {
 		return err
 	}
@@ -464,11 +460,7 @@ func (c *call) getAgent() error {
 }
 
 func (c *call) putAgent() error {
-	name, err := c.path("agent")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	name, author, err := c.actOn("agent")
 	if err != nil {
 		return err
 	}

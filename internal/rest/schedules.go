@@ -375,11 +375,7 @@ func readCatchUp(v value) *operate.ScheduleCatchUp {
 }
 
 func (c *call) deleteSchedule() error {
-	name, err := c.path("name")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	name, author, err := c.actOn("name")
 	if err != nil {
 		return err
 	}

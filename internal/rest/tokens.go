@@ -237,11 +237,7 @@ func (v value) someNames(most, length int) []string {
 }
 
 func (c *call) rotateToken() error {
-	id, err := c.path("id")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	id, author, err := c.actOn("id")
 	if err != nil {
 		return err
 	}

@@ -331,11 +331,7 @@ func (c *call) testWebhook() error {
 }
 
 func (c *call) resendWebhook() error {
-	name, err := c.path("name")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
+	name, author, err := c.actOn("name")
 	if err != nil {
 		return err
 	}
