@@ -19,18 +19,18 @@ create table perdure.share (
 	primary key (class, agent)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
+create index share_served on perdure.share (agent, waiting, served, share);
 create index share_waiting on perdure.share (agent, kind, served, share) where waiting;
-create index share_idle on perdure.share (agent, served, share) where not waiting;
-create index share_served on perdure.share (agent, served, share);
-create index share_share on perdure.share (agent, share);
+create index share_share on perdure.share (agent, share, served);
 create index lane_shares on perdure.lane (agent) where closed_name is not null and class >= 0;
 
 -- move_shares is called by a transaction right before its commit. It notes that classes have open lanes, and charges shares
 -- for what was dispatched from them (of, charged). All transactions lock the rows that they change in one order, before they
--- change any. A class that is known to have open lanes is locked in shared mode, which any number of transactions can hold,
+-- change any. The arithmetic is that of kernel.FairFloor and Charge.Served, of which the program gives the unit: the numbers
+-- are read under these locks, and to compute them in the program would hold the locks for another round trip. A class that is known to have open lanes is locked in shared mode, which any number of transactions can hold,
 -- and which keeps settle_shares from changing it until the transaction ends.
 create function perdure.move_shares(agents text[], classes bigint[], shares bigint[], kinds bigint[], vals text[], types text[], needs text[],
-	of text[], charged bigint[], charged_vals text[], amounts bigint[]) returns void language plpgsql volatile as $$
+	of text[], charged bigint[], charged_vals text[], amounts bigint[], unit bigint) returns void language plpgsql volatile as $$
 declare
 	locked record;
 	n int;
@@ -51,14 +51,16 @@ begin
 		exit when n = cardinality(agents);
 		insert into perdure.share as s (agent, class, share, kind, value, type, limits, served, waiting)
 			select u.agent, u.class, u.share, u.kind, u.value, u.type, u.limits,
-				coalesce((select max(served) from perdure.share o where o.agent = u.agent collate "C" and o.share = u.share), 0), true
+				coalesce((select served from perdure.share o where o.agent = u.agent collate "C" and o.share = u.share limit 1), 0), true
 			from unnest(agents, classes, shares, kinds, vals, types, needs) as u (agent, class, share, kind, value, type, limits)
 			where not exists (select from perdure.share w where w.class = u.class and w.agent = u.agent collate "C" and w.waiting offset 0)
 			order by u.agent collate "C", u.class
 			on conflict (class, agent) do update set waiting = true where not s.waiting;
 	end loop;
 	if cardinality(of) > 0 then
-		select array_agg(greatest(coalesce((select served from perdure.share f where f.agent = u.agent collate "C" order by served desc limit 1), 0) - 1000000, 0) order by u.n)
+		select array_agg(greatest(0, greatest(
+				(select served from perdure.share where agent = u.agent collate "C" and waiting order by served desc limit 1),
+				(select served from perdure.share where agent = u.agent collate "C" and not waiting order by served desc limit 1)) - unit) order by u.n)
 			into floors from unnest(of) with ordinality as u (agent, n);
 		update perdure.share s set served = greatest(s.served, k.floor) + k.amount from (
 			select f.at, u.amount, u.floor from unnest(of, charged, amounts, floors) as u (agent, share, amount, floor) cross join lateral (
