@@ -9,6 +9,9 @@ type field struct {
 	hint    string // of a field that belongs elsewhere: where
 }
 
+// ofSchedule is the hint for a schedule that was given as a job.
+const ofSchedule = "a schedule has it, and its job is in job.definition: perdure schedules apply FILE"
+
 // jsonSchema is the schema of a schema, as far as it is checked by editors.
 const jsonSchema = `{"type":["object","boolean"]}`
 
@@ -38,6 +41,7 @@ var jobFields = []field{
 	{name: "output", schema: `true`, doc: "The output of the job, computed when its last step settles. Strings may have ${…}, which see the outputs of all steps."},
 	{name: "inputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the input. A submission whose input does not fit is refused."},
 	{name: "outputSchema", schema: jsonSchema, doc: "A JSON Schema (2020-12) of the output. An output that does not fit is left out, with an alert."},
+	{name: "cron", hint: ofSchedule}, {name: "every", hint: ofSchedule}, {name: "at", hint: ofSchedule}, {name: "timezone", hint: ofSchedule},
 }
 
 var stepFields = []field{

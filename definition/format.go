@@ -2,8 +2,10 @@ package definition
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -21,9 +23,12 @@ func FormatError(file string, src []byte, err error) string {
 		return b.String()
 	}
 	for _, f := range e.Fields {
-		if f.Line == 0 {
+		switch {
+		case f.Line == 0 && f.Pointer != "": // of a value that was given beside the file
+			fmt.Fprintf(&b, "%s: %s: %s\n", file, f.Pointer, f.Message)
+		case f.Line == 0:
 			fmt.Fprintf(&b, "%s: %s\n", file, f.Message)
-		} else {
+		default:
 			fmt.Fprintf(&b, "%s:%d:%d: %s\n", file, f.Line, f.Column, f.Message)
 			excerpt(&b, src, f.Line, f.Column)
 		}
@@ -32,6 +37,32 @@ func FormatError(file string, src []byte, err error) string {
 		}
 	}
 	return b.String()
+}
+
+// Locate returns an error whose faults have pointers into the one document of src with the lines and columns of these places,
+// and with the fields in their messages. It is for other files than definitions, which are read as JSON.
+func Locate(src []byte, format Format, err error) error {
+	var e *perdure.Error
+	src = bytes.TrimPrefix(src, text.ByteOrderMark)
+	docs, f := read(src, format)
+	if !errors.As(err, &e) || f != nil || len(docs) != 1 {
+		return err
+	}
+	located := *e
+	located.Fields = slices.Clone(e.Fields)
+	source := text.NewSource(src)
+	for i := range located.Fields {
+		f := &located.Fields[i]
+		at, _ := placeBelow(&docs[0], nil, f.Pointer)
+		f.Line, f.Column = source.Locate(at)
+		if f.Pointer != "" {
+			f.Message = strings.ReplaceAll(f.Pointer[1:], "/", ".") + ": " + f.Message
+		}
+	}
+	slices.SortStableFunc(located.Fields, func(a, b perdure.FieldError) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return &located
 }
 
 // excerpt writes the line and a caret under the column, cut to the width of a terminal.

@@ -153,7 +153,7 @@ func (d *decoder) unknown(fields []field, what string, k text.Key, p *text.Point
 			d.Add(p, k.At, "%s is not built yet", text.Quote(k.Name)).WithHint("remove it; it is refused, not ignored, so that no job relies on it unawares")
 			return
 		}
-		if !f.planned {
+		if f.schema != "" {
 			names = append(names, f.name)
 		}
 	}

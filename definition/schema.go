@@ -54,7 +54,7 @@ func objectOf(fields []field, required ...string) string {
 	b.WriteString(`"type":"object","additionalProperties":false,"properties":{`)
 	first := true
 	for _, f := range fields {
-		if f.planned {
+		if f.schema == "" {
 			continue
 		}
 		if !first {

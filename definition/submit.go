@@ -85,10 +85,10 @@ func (d *decoder) mergeInput() {
 			f = text.CheckEncoding(raw)
 		}
 		if f != nil {
-			d.Add(p.Member(name), merged.At, "the value given for %s is not JSON: %s", text.Quote(name), f.Message)
+			d.Add(p.Member(name), text.Beside, "the value given for %s is not JSON: %s", text.Quote(name), f.Message)
 			continue
 		}
-		kid.Move(merged.At)
+		kid.Move(text.Beside)
 		merged.Set(name, kid)
 	}
 	d.input = &merged

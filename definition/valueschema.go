@@ -29,9 +29,9 @@ func (d *decoder) valueSchema(n *text.Node, p *text.Pointer) (json.RawMessage, k
 		var f *valueschema.Fault
 		if errors.As(err, &f) {
 			at, pointer := placeBelow(n, p, f.Pointer)
-			d.Add(pointer, at, "no JSON Schema: %s", f.Message)
+			d.Add(pointer, at, "not a valid JSON Schema: %s", f.Message)
 		} else {
-			d.Add(p, n.At, "no JSON Schema: %s", err.Error())
+			d.Add(p, n.At, "not a valid JSON Schema: %s", err.Error())
 		}
 		return nil, nil
 	}

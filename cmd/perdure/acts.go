@@ -103,6 +103,19 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 	})
 }
 
+// approvals says, after a colon, how many have approved a step, if it waits for more; else nothing.
+func approvals(v *perdure.JobView, act *perdure.Act) string {
+	if act.Verb != perdure.VerbApprove {
+		return ""
+	}
+	for i := range v.Steps {
+		if s := &v.Steps[i]; s.Name == act.Step && s.Why != nil && s.Why.Kind == perdure.WhyApproval {
+			return fmt.Sprintf(": %d of %d approvals given", len(s.Why.Approvals), s.Why.Quorum)
+		}
+	}
+	return ""
+}
+
 // verbName returns the command of a verb.
 func verbName(verb perdure.Verb) string {
 	if verb == perdure.VerbGiveUp {
@@ -130,7 +143,7 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 		a.talk("%s: %s (%s)", what, nothingToDo, t.title())
 		return nil
 	}
-	a.talk("%s: recorded for %s", what, t.title())
+	a.talk("%s: recorded for %s%s", what, t.title(), approvals(&t.view, &act))
 	if act.Verb == perdure.VerbStop {
 		a.talk("  the process that runs it learns of that with its next heartbeat: a host after at most a third of its --heartbeat (20s by default)")
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -75,8 +74,7 @@ func (a *app) template(file string) (text []byte, typ string, err error) {
 	}
 	text, err = new(definition.Compiler).CheckTemplate(src, definition.FormatOf(file), nil)
 	if err != nil {
-		fmt.Fprint(a.err, message(faults(file, src, err)))
-		return nil, "", exit(exitUsage)
+		return nil, "", a.refused(file, src, err)
 	}
 	var head struct{ Type string }
 	err = json.Unmarshal(text, &head)

@@ -95,11 +95,11 @@ func (d *plainLines) begin(jobs []*tracker) {
 			case s.Phase == perdure.Running:
 				d.step(t, s.Name, started(s))
 			case s.Phase == perdure.Parked:
-				d.step(t, s.Name, word("parked", whyText(s, time.Time{})))
+				d.step(t, s.Name, event{"parked", whyText(s, time.Time{})})
 			case wantsAgent(s):
 				d.later(t, i)
 			case s.Why != nil && waitsAnew(&perdure.StepView{}, s):
-				d.step(t, s.Name, word(s.Phase.String(), toward(s)+whyText(s, time.Time{})))
+				d.step(t, s.Name, event{s.Phase.String(), toward(s) + whyText(s, time.Time{})})
 			}
 		}
 	}
@@ -131,10 +131,10 @@ func (d *plainLines) cause(t *tracker) {
 		d.line(t, t.past.cause)
 		return
 	}
-	d.step(t, t.past.step, word("failed", t.past.cause))
+	d.step(t, t.past.step, event{"failed", t.past.cause})
 }
 
-func (d *plainLines) step(t *tracker, step, what string) {
+func (d *plainLines) step(t *tracker, step string, what event) {
 	if d.many {
 		step = t.name() + "/" + step
 	}
@@ -162,7 +162,7 @@ func (d *plainLines) tick() {
 		l := d.late[0]
 		d.late = d.late[1:]
 		if s := &l.t.view.Steps[l.step]; wantsAgent(s) {
-			d.step(l.t, s.Name, word(s.Phase.String(), whyText(s, time.Time{})))
+			d.step(l.t, s.Name, event{s.Phase.String(), whyText(s, time.Time{})})
 		}
 	}
 }

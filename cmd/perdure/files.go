@@ -108,8 +108,7 @@ func (a *app) load(files []string, input inputFlags) ([]document, error) {
 		}
 		plans, err := parse(file, src, set, input.key)
 		if err != nil {
-			fmt.Fprint(a.err, message(faults(file, src, err)))
-			wrong = exit(exitUsage)
+			wrong = a.refused(file, src, err)
 			continue
 		}
 		for i, p := range plans {

@@ -9,12 +9,22 @@ import (
 	"github.com/perdure/perdure/internal/columns"
 )
 
-// happened describes a change of a step in words; "" if it is not worth a line.
-func happened(v *perdure.JobView, c change) []string {
-	var said []string
+// event is a line about a step: a word for what has happened, and the rest.
+type event struct{ word, detail string }
+
+func (e event) String() string {
+	if e.detail == "" {
+		return e.word
+	}
+	return pad(e.word, 8) + " " + e.detail
+}
+
+// happened describes a change of a step in words; nothing if it is not worth a line.
+func happened(v *perdure.JobView, c change) []event {
+	var said []event
 	b, s := &c.before, &c.after
-	if line := ended(b, s); line != "" {
-		said = append(said, line)
+	if e := ended(b, s); e.word != "" {
+		said = append(said, e)
 	}
 	switch {
 	case s.Phase == perdure.Running && (b.Phase != perdure.Running || b.Run != s.Run):
@@ -22,29 +32,29 @@ func happened(v *perdure.JobView, c change) []string {
 	case s.Phase == perdure.Settled && (b.Phase != s.Phase || b.Current != s.Current || b.Run != s.Run || b.Skipped != s.Skipped || b.GivenUp != s.GivenUp):
 		said = append(said, settledLine(v, s))
 	case s.Phase == perdure.Parked && b.Phase != perdure.Parked:
-		said = append(said, word("parked", whyText(s, time.Time{})))
+		said = append(said, event{"parked", whyText(s, time.Time{})})
 	case (s.Phase == perdure.Waiting || s.Phase == perdure.Ready) && waitsAnew(b, s):
-		said = append(said, word(s.Phase.String(), toward(s)+whyText(s, time.Time{})))
+		said = append(said, event{s.Phase.String(), toward(s) + whyText(s, time.Time{})})
 	}
 	return said
 }
 
-// ended describes how a run has ended, if it has not succeeded. Success follows from the state of the step.
-func ended(b, s *perdure.StepView) string {
+// ended describes how a run has ended, if it has not succeeded; else its word is empty. Success follows from the state of the step.
+func ended(b, s *perdure.StepView) event {
 	news := s.Run > b.Run || s.Run == b.Run && b.Outcome != s.Outcome || s.Failures > b.Failures
 	switch s.Outcome {
 	case perdure.OutcomeFailed, perdure.OutcomeRejected, perdure.OutcomeExpired, perdure.OutcomeReturned:
 	default:
-		return ""
+		return event{}
 	}
 	if !news {
-		return ""
+		return event{}
 	}
 	detail := fmt.Sprintf("run %d", s.Run)
 	if s.LastError != nil {
 		detail += ": " + errorText(s.LastError)
 	}
-	return word(s.Outcome.String(), detail)
+	return event{s.Outcome.String(), detail}
 }
 
 func errorText(e *perdure.RunError) string {
@@ -55,7 +65,7 @@ func errorText(e *perdure.RunError) string {
 	return plain(message)
 }
 
-func started(s *perdure.StepView) string {
+func started(s *perdure.StepView) event {
 	what := "running"
 	if s.Direction == perdure.Undo {
 		what = "undoing"
@@ -64,12 +74,12 @@ func started(s *perdure.StepView) string {
 	if !s.CompleteBy.IsZero() && !s.StartedAt.IsZero() {
 		detail += ", for at most " + span(s.CompleteBy.Sub(s.StartedAt))
 	}
-	return word(what, detail)
+	return event{what, detail}
 }
 
-func settledLine(v *perdure.JobView, s *perdure.StepView) string {
+func settledLine(v *perdure.JobView, s *perdure.StepView) event {
 	r := settledRow(v, s)
-	return word(r.word, r.detail)
+	return event{r.word, r.detail}
 }
 
 // waitsAnew reports whether the reason why a step waits is worth a line: a new one that does not follow from the order
@@ -83,13 +93,6 @@ func waitsAnew(b, s *perdure.StepView) bool {
 		return false
 	}
 	return true
-}
-
-func word(w, detail string) string {
-	if detail == "" {
-		return w
-	}
-	return pad(w, 8) + " " + detail
 }
 
 // ending is the last line about a job: its final state and, if it was undone, why.

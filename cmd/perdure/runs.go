@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ func (a *app) runs(ctx context.Context, t *target, q operate.RunsQuery, all bool
 				}
 			}
 		} else {
-			a.runTable(page.Items, first, q.Cursor == "" && page.NextCursor == "", time.Now())
+			a.runTable(page.Items, first, q.Cursor == "" && page.NextCursor == "", time.Now(), time.Time{})
 		}
 		if q.Cursor = page.NextCursor; q.Cursor == "" || a.out.broken() {
 			return nil
@@ -41,13 +42,16 @@ const wideTerminal = 130
 
 // runTable prints runs as rows. If these are all runs of the job, and the terminal is wide, a last column shows them as
 // bars on one scale of time.
-func (a *app) runTable(runs []operate.RunRecord, head, whole bool, now time.Time) {
+func (a *app) runTable(runs []operate.RunRecord, head, whole bool, now, since time.Time) {
 	tb := a.newTable()
 	var scale runScale
 	if whole && tb.fit >= wideTerminal {
 		scale = scaleOf(runs, now)
 	}
-	heads := []string{"TIME", "STEP", "RUN", "DIRECTION", "TURN", "BY", "TOOK", "OUTCOME"}
+	heads := []string{"TIME", "STEP", "RUN", "DIRECTION", "TURN", "TOOK", "OUTCOME"}
+	if since.IsZero() {
+		heads = slices.Insert(heads, 5, "BY")
+	}
 	if scale.length > 0 {
 		heads = append(heads, pad("BAR", barWidth))
 	}
@@ -57,8 +61,12 @@ func (a *app) runTable(runs []operate.RunRecord, head, whole bool, now time.Time
 	for i := range runs {
 		r := &runs[i]
 		started, direction, took := "-", "-", "-"
-		if !r.StartedAt.IsZero() {
+		switch {
+		case r.StartedAt.IsZero():
+		case since.IsZero():
 			started = r.StartedAt.Local().Format(time.DateTime)
+		default:
+			started = offset(r.StartedAt.Sub(since))
 		}
 		if r.Direction != nil {
 			direction = r.Direction.String()
@@ -67,7 +75,10 @@ func (a *app) runTable(runs []operate.RunRecord, head, whole bool, now time.Time
 			took = span(end.Sub(r.StartedAt))
 		}
 		first, rest, _ := strings.Cut(strings.TrimSpace(r.Error), "\n")
-		row := []string{started, plain(r.Step), number(r.Run), direction, orDash(number(int64(r.Turn))), orDash(plain(r.Holder)), took, a.st.toned(outcomeOf(r))}
+		row := []string{started, plain(r.Step), number(r.Run), direction, orDash(number(int64(r.Turn))), took, a.st.toned(outcomeOf(r))}
+		if since.IsZero() {
+			row = slices.Insert(row, 5, orDash(plain(r.Holder)))
+		}
 		if scale.length > 0 {
 			row = append(row, scale.bar(a.st, r, now))
 		}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -110,10 +109,23 @@ func ruleText(s *operate.ScheduleSettings) string {
 	return text
 }
 
-// scheduleFile is a schedule as a file has it.
-type scheduleFile struct {
-	Name string `json:"name"`
-	operate.ScheduleSettings
+// readSchedule reads the file of a schedule.
+func readSchedule(src []byte) (operate.ScheduleRequest, error) {
+	body, err := toJSON(src)
+	if err != nil {
+		return operate.ScheduleRequest{}, err
+	}
+	r, err := rest.ReadSchedule(body)
+	if err == nil {
+		err = r.Check()
+	}
+	return r, locate(src, err)
+}
+
+// refused prints the faults of a file.
+func (a *app) refused(file string, src []byte, err error) error {
+	fmt.Fprint(a.err, message(faults(file, src, err)))
+	return exit(exitUsage)
 }
 
 func (a *app) applyScheduleCmd() *cobra.Command {
@@ -138,23 +150,16 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 			if err != nil {
 				return err
 			}
-			body, err := toJSON(src)
+			r, err := readSchedule(src)
 			if err != nil {
-				fmt.Fprint(a.err, message(faults(args[0], src, err)))
-				return exit(exitUsage)
+				return a.refused(args[0], src, err)
 			}
-			var f scheduleFile
-			d := json.NewDecoder(bytes.NewReader(body))
-			d.DisallowUnknownFields()
-			if err := d.Decode(&f); err != nil {
-				return usagef("%s: %s", args[0], strings.TrimPrefix(err.Error(), "json: "))
-			}
-			r := operate.ScheduleRequest{Name: f.Name, Author: author(), ScheduleSettings: f.ScheduleSettings}
-			if err := r.Check(); err != nil {
-				return err
-			}
+			r.Author = author()
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				v, created, err := t.PutSchedule(ctx, r)
+				if codeOf(err) == exitUsage {
+					return a.refused(args[0], src, locate(src, err))
+				}
 				if err != nil {
 					return err
 				}

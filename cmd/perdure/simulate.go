@@ -33,6 +33,7 @@ func (a *app) simulateCmd() *cobra.Command {
 		fails, failUndos, crashes []string
 		times, results            []string
 		undoAt                    duration
+		start                     string
 		horizon                   = duration(simulate.DefaultHorizon)
 		seed                      uint64
 	)
@@ -57,8 +58,8 @@ whose runs take 1s, or --time, and succeed unless a flag says otherwise. Signals
   -o json  one object with the same
   -o svg   a picture: the steps at the end, and the runs in time
 
-At most 1,000 steps, 2,000 runs and 10 years are simulated. The same flags and --seed give the same result;
-the seed decides the random part of backoffs.
+At most 1,000 steps, 2,000 runs and 10 years are simulated. The same flags, --seed and --start give the
+same result; the seed decides the random part of backoffs. Times are counted from the submission.
 
 Exit codes: 0 if the job ends done, or undone with --undo-at; 1 if it ends in the other state; 5 if it is
 parked; 6 if it waits for ever or is not at its end after --for.`,
@@ -78,6 +79,11 @@ parked; 6 if it waits for ever or is not at its end after --for.`,
 			}
 			plan := docs[0].plan
 			o := simulate.Options{Steps: map[string]simulate.Behaviour{}, UndoAt: time.Duration(undoAt), Horizon: time.Duration(horizon), Seed: seed, Start: time.Now().UTC().Truncate(time.Second)}
+			if start != "" {
+				if o.Start, err = timeOrAgo("start", start, o.Start); err != nil {
+					return err
+				}
+			}
 			if horizon == 0 {
 				return &usageError{msg: "--for is 0", hint: "write 30d, for example"}
 			}
@@ -110,6 +116,7 @@ parked; 6 if it waits for ever or is not at its end after --for.`,
 	f.StringArrayVar(&times, "time", nil, "`STEP=DURATION` of each run, or until a signal or approval comes (repeatable)")
 	f.StringArrayVar(&results, "result", nil, "`STEP=JSON`: output of a step, or data of a signal or an approval; @FILE is read (repeatable)")
 	f.Var(&undoAt, "undo-at", "an operator undoes the job after this `DURATION`")
+	f.StringVar(&start, "start", "", "the `TIME` of the submission, in place of now")
 	f.Var(&horizon, "for", "simulate at most this `DURATION`")
 	f.Uint64Var(&seed, "seed", 1, "`NUMBER` from which the random part of backoffs follows")
 	formats := []string{"text", "json", "svg"}
@@ -259,9 +266,10 @@ func (b *behaviours) output(text string) error {
 
 // simulatedLine is a line of a transcript.
 type simulatedLine struct {
-	At   perdure.Duration `json:"at"` // since the submission
-	Step string           `json:"step,omitempty"`
-	Text string           `json:"text"`
+	At    perdure.Duration `json:"at"` // since the submission
+	Step  string           `json:"step,omitempty"`
+	Event string           `json:"event"` // submitted, turned, alert, or the new state of the step
+	Text  string           `json:"text,omitempty"`
 }
 
 // transcript makes lines of the changes of a job.
@@ -272,31 +280,35 @@ type transcript struct {
 	left   int // lines that were left out
 }
 
-func (t *transcript) add(at time.Duration, step, text string) {
+func (t *transcript) add(at time.Duration, step string, e event) {
 	if len(t.lines) >= maxSimulatedLines {
 		t.left++
 		return
 	}
-	t.lines = append(t.lines, simulatedLine{perdure.Duration(at.Round(time.Millisecond)), step, text})
+	t.lines = append(t.lines, simulatedLine{perdure.Duration(at.Round(time.Millisecond)), step, e.word, e.detail})
 }
 
-func (t *transcript) changed(at time.Duration, v *perdure.JobView) {
+func (t *transcript) changed(ctx context.Context, at time.Duration, v *perdure.JobView, jobs perdure.Jobs) {
 	if t.job == nil {
 		t.job = newTracker(&perdure.JobView{ID: v.ID, Desired: perdure.Done, Steps: blankSteps(v)}, perdure.Done)
-		t.add(at, "", "submitted")
+		t.add(at, "", event{word: "submitted"})
 	}
 	if before := t.job.view.Desired; before != v.Desired {
-		t.add(at, "", "the job is to be "+plain(v.States.Name(v.Desired)))
+		text := "the job is to be " + plain(v.States.Name(v.Desired))
+		if p := pastOf(ctx, jobs, v); p.cause != "" {
+			text += strings.TrimPrefix(p.cause, "undone") // by whom, and why
+		}
+		t.add(at, "", event{"turned", text})
 	}
 	for _, c := range t.job.take(v) {
-		for _, text := range happened(&t.job.view, c) {
-			t.add(at, c.after.Name, text)
+		for _, e := range happened(&t.job.view, c) {
+			t.add(at, c.after.Name, e)
 		}
 	}
 	for i := range v.Alerts {
 		if al := &v.Alerts[i]; !t.alerts[al.ID] {
 			t.alerts[al.ID] = true
-			t.add(at, al.Step, word("alert", plain(string(al.Kind))+": "+plain(alertText(v, al))))
+			t.add(at, al.Step, event{"alert", plain(string(al.Kind)) + ": " + plain(alertText(v, al))})
 		}
 	}
 }
@@ -366,15 +378,18 @@ func (a *app) simulate(ctx context.Context, plan *kernel.Plan, o simulate.Option
 func (a *app) printSimulated(t *transcript, res *simulate.Result, o *simulate.Options) {
 	tb := a.newTable()
 	for _, l := range t.lines {
-		tb.row(offset(time.Duration(l.At)), orDash(plain(l.Step)), l.Text)
+		tb.row(offset(time.Duration(l.At)), orDash(plain(l.Step)), event{l.Event, l.Text}.String())
 	}
 	tb.print(a.out)
 	if t.left > 0 {
 		a.printf("%s left out\n", plural(t.left, "line"))
 	}
 	a.printf("\n%s\n", a.simulatedEnding(res))
+	if slices.ContainsFunc(res.Alerts, func(al perdure.AlertView) bool { return al.Code == "expression" }) {
+		a.talk("An expression could not be evaluated. The output of a step is null unless --result STEP=JSON gives one.")
+	}
 	a.printf("\n")
-	a.runTable(res.Runs, true, true, o.Start.Add(res.Elapsed))
+	a.runTable(res.Runs, true, true, o.Start.Add(res.Elapsed), o.Start)
 	if len(res.Alerts) > 0 {
 		a.printf("\n")
 		alerts := a.newTable()

@@ -145,7 +145,7 @@ func TestTakeMergesPartsAndTellsWhatMoved(t *testing.T) {
 	if len(changes) != 1 || len(job.view.Steps) != 6 || job.settled() != 3 {
 		t.Fatalf("%d changes, %d steps, %d settled", len(changes), len(job.view.Steps), job.settled())
 	}
-	if got := happened(&job.view, changes[0]); !cmp.Equal(got, []string{"done     run 2, 1s"}) {
+	if got := happened(&job.view, changes[0]); len(got) != 1 || got[0] != (event{"done", "run 2, 1s"}) {
 		t.Errorf("%q", got)
 	}
 	if again := job.take(&part); len(again) != 1 || len(happened(&job.view, again[0])) != 0 {
@@ -185,7 +185,11 @@ func TestWhatHappenedAsWords(t *testing.T) {
 		{"turns", parked, undoing, []string{"undoing  run 3"}},
 		{"stays", running, running, nil},
 	} {
-		if diff := cmp.Diff(c.want, happened(&perdure.JobView{}, change{c.before, c.after})); diff != "" {
+		var got []string
+		for _, e := range happened(&perdure.JobView{}, change{c.before, c.after}) {
+			got = append(got, e.String())
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 	}

@@ -282,6 +282,9 @@ func parse(file string, src []byte, set map[string]json.RawMessage, key string) 
 // faults formats the errors in a file.
 func faults(file string, src []byte, err error) string { return definition.FormatError(file, src, err) }
 
+// locate adds the places in a file to the faults of what was read of it.
+func locate(src []byte, err error) error { return definition.Locate(src, definition.YAML, err) }
+
 // toJSON reads a file of YAML or JSON.
 func toJSON(src []byte) ([]byte, error) { return definition.ToJSON(src, definition.YAML) }
 

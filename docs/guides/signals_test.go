@@ -91,7 +91,7 @@ func TestApprovalGuide(t *testing.T) {
 			t.Error(err)
 		}
 		why := job.View().Steps.Get("ok").Why
-		if why.Quorum != 2 || len(why.Approvals) != 1 || why.Approvals[0].By != "anna" || why.Message != "Refund 41200 cents?" || !strings.Contains(why.Text, "1 of 2 given (anna)") {
+		if why.Quorum != 2 || len(why.Approvals) != 1 || why.Approvals[0].By != "anna" || why.Message != "Refund 41200 cents?" || !strings.Contains(why.Text, "(1 given: anna)") {
 			t.Errorf("why: %+v", why)
 		}
 		if err := approve("ben", "managers"); err != nil {

@@ -110,23 +110,33 @@ func (w *Workset) approvalOf(e *entry, r *row) (a Approval, err error) {
 	return a, nil
 }
 
-// asks says whom an approval asks, and what, with a space before.
+// asks says whom an approval asks, with a space before.
 func (a *Approval) asks() string {
-	text := ""
-	if a.Group != "" {
-		text = " by a member of " + a.Group
+	switch many := a.Quorum > 1; {
+	case many && a.Group != "":
+		return fmt.Sprintf(" by %d members of %s", a.Quorum, a.Group)
+	case many:
+		return fmt.Sprintf(" by %d people", a.Quorum)
+	case a.Group != "":
+		return " by a member of " + a.Group
 	}
-	if n := max(a.Quorum, 1); n > 1 {
-		text += fmt.Sprintf(", %d of %d given", len(a.By), n)
+	return ""
+}
+
+// given says who has approved so far, with a space before.
+func (a *Approval) given() string {
+	if a.Quorum < 2 {
+		return ""
 	}
-	if len(a.By) > 0 {
-		names := make([]string, len(a.By))
-		for i := range a.By {
-			names[i] = a.By[i].By
+	text := fmt.Sprintf(" (%d given", len(a.By))
+	for i := range a.By {
+		if i == 0 {
+			text += ": " + a.By[i].By
+		} else {
+			text += ", " + a.By[i].By
 		}
-		text += " (" + strings.Join(names, ", ") + ")"
 	}
-	return text
+	return text + ")"
 }
 
 // isAsked reports whether the step waits for an approval.

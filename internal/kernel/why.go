@@ -135,7 +135,7 @@ func approvalReason(s *Step, f *Facts) *perdure.Reason {
 	for _, by := range a.By {
 		r.Approvals = append(r.Approvals, perdure.Mark{By: by.By, Reason: by.Reason})
 	}
-	if r.Text = "waits for approval" + a.asks() + forAnother(s, f) + ": approve or reject it"; err != nil {
+	if r.Text = "waits for approval" + a.asks() + a.given() + forAnother(s, f) + ": approve or reject it"; err != nil {
 		r.Text = "waits for approval, and its row is damaged: see perdure check"
 	}
 	return r

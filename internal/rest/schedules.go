@@ -244,7 +244,7 @@ func (c *call) putSchedule() error {
 	if err != nil {
 		return err
 	}
-	r := operate.ScheduleRequest{Name: name, Author: author, ScheduleSettings: readSchedule(doc.root())}
+	r := operate.ScheduleRequest{Name: name, Author: author, ScheduleSettings: readSchedule(doc.root(), nil)}
 	if err := doc.err(); err != nil {
 		return err
 	}
@@ -259,14 +259,23 @@ func (c *call) putSchedule() error {
 	return c.json(status, utcSchedule(v))
 }
 
-// readSchedule reads the settings of a schedule.
-func readSchedule(root value) (s operate.ScheduleSettings) {
+// ReadSchedule reads a schedule of JSON: the body of putSchedule, and the name. The error is a *perdure.Error with all faults,
+// each with its pointer.
+func ReadSchedule(text []byte) (operate.ScheduleRequest, error) {
+	doc := parse(text)
+	var r operate.ScheduleRequest
+	r.ScheduleSettings = readSchedule(doc.root(), &r.Name)
+	return r, doc.err()
+}
+
+// readSchedule reads the settings of a schedule, and its name if named is not nil.
+func readSchedule(root value, named *string) (s operate.ScheduleSettings) {
 	hasJob := false
 	for name, field := range root.fields() {
 		if field.null() {
 			continue
 		}
-		switch string(name) {
+		switch name := string(name); name {
 		case "cron":
 			s.Cron = field.cron()
 		case "every":
@@ -291,11 +300,20 @@ func readSchedule(root value) (s operate.ScheduleSettings) {
 			s.Until = new(field.time())
 		case "paused":
 			s.Paused = new(field.boolean())
+		case "type", "steps":
+			field.faultAt(field.pointer(), "it belongs to the job: put it below job.definition", "is not a field of a schedule")
 		default:
-			field.unknown(scheduleFields...)
+			if name == "name" && named != nil {
+				*named = field.name(perdure.MaxNameLength)
+			} else {
+				field.unknown(scheduleFields...)
+			}
 		}
 	}
 	root.need("job", hasJob)
+	if named != nil {
+		root.need("name", *named != "")
+	}
 	return s
 }
 

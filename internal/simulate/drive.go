@@ -173,7 +173,7 @@ func (s *simulation) look(ctx context.Context) (*perdure.JobView, error) {
 	}
 	if !bytes.Equal(now, s.last) {
 		s.last = now
-		s.o.Changed(s.loop.Now, v)
+		s.o.Changed(ctx, s.loop.Now, v, s.svc)
 	}
 	return v, nil
 }

@@ -66,8 +66,8 @@ type Options struct {
 	Horizon time.Duration // 0: DefaultHorizon
 	Seed    uint64
 	Start   time.Time // the time at which the simulation begins
-	// Changed is called with the whole job after each change. It may be nil.
-	Changed func(at time.Duration, v *perdure.JobView)
+	// Changed is called with the whole job after each change; jobs has its history. It may be nil.
+	Changed func(ctx context.Context, at time.Duration, v *perdure.JobView, jobs perdure.Jobs)
 }
 
 // Ending is how a simulation has ended.

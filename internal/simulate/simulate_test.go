@@ -107,7 +107,7 @@ func TestEndings(t *testing.T) {
 func TestSeed(t *testing.T) {
 	of := func(seed uint64) string {
 		var b strings.Builder
-		res := play(t, order, Options{Seed: seed, Steps: map[string]Behaviour{"charge": {Fail: 2}, "ship": {CrashBefore: 2}}, UndoAt: time.Hour, Changed: func(at time.Duration, v *perdure.JobView) {
+		res := play(t, order, Options{Seed: seed, Steps: map[string]Behaviour{"charge": {Fail: 2}, "ship": {CrashBefore: 2}}, UndoAt: time.Hour, Changed: func(_ context.Context, at time.Duration, v *perdure.JobView, _ perdure.Jobs) {
 			v.Definition = nil
 			text, err := json.Marshal(v)
 			if err != nil {

@@ -89,11 +89,15 @@ func (fs *Faults) Err() error {
 	e := &perdure.Error{Code: fs.List[0].Code}
 	for _, f := range fs.List {
 		fe := perdure.FieldError{Pointer: f.pointer.String(), Message: plain.Shorten(f.Message, MaxFaultText), Hint: plain.Shorten(f.hint, MaxFaultText)}
-		fe.Line, fe.Column = fs.Source.locate(f.at)
+		fe.Line, fe.Column = fs.Source.Locate(f.at)
 		e.Fields = append(e.Fields, fe)
 	}
 	first := e.Fields[0]
-	e.Message = fmt.Sprintf("line %d, column %d: %s", first.Line, first.Column, first.Message)
+	place := fmt.Sprintf("line %d, column %d", first.Line, first.Column)
+	if first.Line == 0 {
+		place = first.Pointer
+	}
+	e.Message = place + ": " + first.Message
 	e.Hint = first.Hint
 	if n := len(e.Fields) - 1; n > 0 {
 		e.Message += fmt.Sprintf(" (and %d more)", n)

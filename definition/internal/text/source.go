@@ -16,8 +16,14 @@ type Source struct {
 // NewSource makes the source of faults that have places in src.
 func NewSource(src []byte) Source { return Source{src} }
 
-// locate returns line and column, both from 1; columns count characters.
-func (t Source) locate(at int32) (line, column int) {
+// Beside is the place of a value that is not in the text, but was given with it.
+const Beside = -1
+
+// Locate returns line and column, both from 1; columns count characters. Both are 0 for a value that is not in the text.
+func (t Source) Locate(at int32) (line, column int) {
+	if at == Beside {
+		return 0, 0
+	}
 	before := t.src[:min(int(at), len(t.src))]
 	line = 1
 	start := 0
@@ -34,6 +40,9 @@ func (t Source) locate(at int32) (line, column int) {
 // in quotes without escapes before it. Otherwise it is the place of n.
 func (t Source) Inside(n *Node, i int) int32 {
 	at := int(n.At)
+	if at == Beside {
+		return n.At
+	}
 	if at < len(t.src) && (t.src[at] == '"' || t.src[at] == '\'') {
 		at++
 	}

@@ -44,7 +44,7 @@ func TestYAMLSuite(t *testing.T) {
 		case c.Invalid:
 			outcomes["invalid, accepted"] = append(outcomes["invalid, accepted"], title)
 		case f != nil:
-			line, column := NewSource([]byte(c.YAML)).locate(f.at)
+			line, column := NewSource([]byte(c.YAML)).Locate(f.at)
 			outcomes["valid, refused"] = append(outcomes["valid, refused"], fmt.Sprintf("%s: %d:%d: %s", title, line, column, f.Message))
 		case c.JSON == nil:
 			outcomes["valid, without JSON"] = append(outcomes["valid, without JSON"], title)

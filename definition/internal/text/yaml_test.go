@@ -21,7 +21,7 @@ func TestYAML(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			docs, f := ReadYAML([]byte(c.Text))
 			if f != nil {
-				line, column := Source{[]byte(c.Text)}.locate(f.at)
+				line, column := Source{[]byte(c.Text)}.Locate(f.at)
 				t.Fatalf("%d:%d: %s", line, column, f.Message)
 			}
 			got := make([]string, len(docs))
