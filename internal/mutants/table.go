@@ -281,7 +281,7 @@ var ofActors = []mutant{
 	{name: "steps get no shares", file: "internal/scheduler/batch.go", old: "	b.w.UseFairness(b.s.fairness(settings))\n", new: "", pkg: "internal/scheduler", run: "TestFlood"},
 	{name: "a share is a permit", file: "internal/kernel/limit.go", old: "if _, n = n.cutShare(); n == \"\" {", new: "if n == \"\" {", run: "ShareAmongNeeds"},
 	{name: "a share that ends early hides others", file: "internal/kernel/fair.go", old: "			if !first.head.Whole {\n				return order, true, false\n			}\n", new: "", run: "FairOrder"},
-	{name: "shares that were not read are passed over", file: "internal/kernel/fair.go", old: "if !fairLess(first, &at) {", new: "if false {", run: "FairOrder"},
+	{name: "shares that were not read are passed over", file: "internal/kernel/fair.go", old: "if !fairLess(first, &at) {", new: "if !fairLess(first, &at) && false {", run: "FairOrder"},
 	{name: "a fair agent is searched as others", file: "internal/dispatch/search.go", old: "if s.fair = kernel.IsFair(agents[s.agent]); s.fair {", new: "if s.fair = kernel.IsFair(agents[s.agent]); false {", pkg: "internal/scheduler", run: "OwnSteps"},
 	{name: "removing fairBy hides the steps of shares", file: "internal/scheduler/fair.go", old: "given.FairBy = kernel.FairOff", new: "given.FairBy = \"\"", pkg: "internal/scheduler", run: "FairnessChanges"},
 	{name: "what is left of fairBy ends before its shares", file: "internal/scheduler/fair.go", old: "if waiting || set.FairBy != kernel.FairOff {", new: "if set.FairBy != kernel.FairOff {", pkg: "internal/scheduler", run: "FairnessChanges"},
