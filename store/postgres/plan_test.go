@@ -90,7 +90,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"what shares were served", servedOfSQL, []string{"share_served", "share_share"}},
 		{"shares, in views", sharesSQL, []string{"share_served", "lane_open", "share_share", "ready_pkey"}},
 		{"whether shares have steps", shareStateSQL, []string{"share_served", "lane_open", "lane_shares"}},
-		{"delete idle shares", deleteSharesSQL, []string{"share_served"}},
+		{"delete idle shares", deleteSharesSQL, []string{"share_idle"}},
 		{"Due", dueSQL, []string{"due_pkey"}},
 		{"Expired", expiredSQL, []string{"out_pkey", "step_pkey"}},
 		{"Overdue", overdueSQL, []string{"open_look"}},

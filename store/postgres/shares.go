@@ -52,8 +52,7 @@ left join lateral (
 	order by r.ord, r.job, r.idx limit least($3, greatest(4 * $3 / l.lanes, 2))) r on true
 order by g.class, l.ord, l.job, l.idx, l.lane, r.ord, r.job, r.idx`
 
-	highestSQL = `greatest(0, (select served from perdure.share where agent = $1 and waiting order by served desc limit 1),
-		(select served from perdure.share where agent = $1 and not waiting order by served desc limit 1))`
+	highestSQL  = `coalesce((select served from perdure.share where agent = $1 order by served desc limit 1), 0)`
 	servedOfSQL = `select -1, ` + highestSQL + ` union all
 	select u.share, s.served from unnest($2::bigint[]) as u (share) cross join lateral (
 		select served from perdure.share where agent = $1 and share = u.share limit 1) s`
@@ -68,7 +67,7 @@ delete from perdure.share where ctid = any(array(
 
 	sharesSQL = `
 select s.share, s.value, s.served, s.ready from (
-	select share, min(value) as value, served from perdure.share s where agent = $1 and waiting
+	select share, min(value) as value, served from perdure.share s where agent = $1 and waiting::int = 1
 	and exists (select from perdure.lane l where l.agent = $1 and l.class = s.class and l.closed_name is null offset 0)
 	group by served, share order by served, share limit $2) g cross join lateral (
 	select g.share, g.value, g.served, case when $3 = 0 then 0 else (select count(*) from (
