@@ -41,6 +41,7 @@ always first.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
+	addList(cmd, "agents")
 	cmd.AddCommand(a.showAgentCmd(), a.setAgentCmd(), a.rmAgentCmd(), a.agentsTestCmd())
 	return cmd
 }

@@ -14,37 +14,31 @@ import (
 
 func (a *app) alertsCmd() *cobra.Command {
 	var q perdure.AlertQuery
-	list := func(cmd *cobra.Command, _ []string) error {
-		return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.listAlerts(ctx, t, q) })
-	}
-	flags := func(cmd *cobra.Command) *cobra.Command {
-		uses(cmd, "server", "store", "output")
-		cmd.Flags().StringVar(&q.Job, "job", "", "only alerts of this `JOB`")
-		cmd.Flags().BoolVar(&q.Closed, "closed", false, "include closed alerts")
-		cmd.Flags().StringVar((*string)(&q.Kind), "kind", "", "only alerts of this `KIND`")
-		cmd.Flags().StringVar(&q.Type, "type", "", "only alerts of jobs of this `TYPE`")
-		cmd.Flags().StringVar(&q.Step, "step", "", "only alerts of steps with this `NAME`")
-		cmd.Flags().StringVar(&q.Code, "code", "", "only alerts with this error `CODE`")
-		restricts(cmd, "job", "kind", "type", "step", "code")
-		_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(allAlertWords, cobra.ShellCompDirectiveNoFileComp))
-		cmd.Flags().IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("alerts per page, at most %d", perdure.MaxListLimit))
-		cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
-		_ = cmd.RegisterFlagCompletionFunc("job", a.completeJob)
-		return cmd
-	}
-	cmd := flags(&cobra.Command{
-		Use: "alerts", Aliases: []string{"alert"}, Short: "Manage alerts: list, close", Args: noArgs, RunE: list,
+	cmd := &cobra.Command{
+		Use: "alerts", Aliases: []string{"alert"}, Short: "Manage alerts: list, close", Args: noArgs,
 		Long: `Lists open alerts, newest first. The alert of a parked step is closed by the act that moves the step on:
 resume, skip, settle, undo or redo. You can close the others. These are all jobs that need an operator,
 also those whose other steps still run or wait, and which "perdure list --phase parked" does not list.`,
 		Example: "  perdure alerts\n  perdure alerts --job order-1042 --closed\n  perdure alerts --type order --step charge --code card_declined\n  perdure alerts close 12",
-	})
-	cmd.AddCommand(
-		flags(&cobra.Command{
-			Use: "list", Aliases: []string{"ls"}, Short: "List alerts, newest first", Args: noArgs, RunE: list,
-			Long: `Lists open alerts, newest first; with --closed those that are closed, too.`, Example: "  perdure alerts list -o json",
-		}),
-		a.closeAlertCmd())
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.listAlerts(ctx, t, q) })
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	f := cmd.Flags()
+	f.StringVar(&q.Job, "job", "", "only alerts of this `JOB`")
+	f.BoolVar(&q.Closed, "closed", false, "include closed alerts")
+	f.StringVar((*string)(&q.Kind), "kind", "", "only alerts of this `KIND`")
+	f.StringVar(&q.Type, "type", "", "only alerts of jobs of this `TYPE`")
+	f.StringVar(&q.Step, "step", "", "only alerts of steps with this `NAME`")
+	f.StringVar(&q.Code, "code", "", "only alerts with this error `CODE`")
+	restricts(cmd, "job", "kind", "type", "step", "code")
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(allAlertWords, cobra.ShellCompDirectiveNoFileComp))
+	f.IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("alerts per page, at most %d", perdure.MaxListLimit))
+	f.StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
+	_ = cmd.RegisterFlagCompletionFunc("job", a.completeJob)
+	addList(cmd, "alerts, newest first")
+	cmd.AddCommand(a.closeAlertCmd())
 	return cmd
 }
 

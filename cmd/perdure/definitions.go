@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -43,6 +44,7 @@ were made from.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
+	addList(cmd, "stored definitions")
 	cmd.AddCommand(a.applyDefinitionCmd(), a.showDefinitionCmd(), a.promoteDefinitionCmd(), a.diffDefinitionCmd(), a.removeDefinitionCmd())
 	return cmd
 }
@@ -220,7 +222,7 @@ with the latest version of its name.`,
 				if err != nil {
 					return err
 				}
-				return a.printDifferences(from.Definition, to.Definition)
+				return a.printDifferences(from.Definition, to.Definition, fmt.Sprintf("%s@%d and %s@%d are the same", plain(from.Name), from.Version, plain(to.Name), to.Version))
 			})
 		},
 	}
@@ -268,13 +270,13 @@ for what FILE has in addition, - for what it lacks, and ~ for another value. - i
 				v, err := t.GetDefinition(ctx, name)
 				if perdure.CodeOf(err) == perdure.CodeNotFound {
 					a.talk("there is no definition %s: perdure definitions apply would store version 1", plain(name))
-					return a.printDifferences(nil, text)
+					return a.printDifferences(nil, text, "")
 				}
 				if err != nil {
 					return err
 				}
 				a.talk("compared with %s@%d", plain(v.Name), v.Version)
-				return a.printDifferences(v.Definition, text)
+				return a.printDifferences(v.Definition, text, fmt.Sprintf("%s and %s@%d are the same", plain(args[0]), plain(v.Name), v.Version))
 			})
 		},
 	}
@@ -290,7 +292,8 @@ type difference struct {
 	To      json.RawMessage `json:"to,omitempty"`
 }
 
-func (a *app) printDifferences(from, to json.RawMessage) error {
+// printDifferences prints a line for each difference, and same if there is none.
+func (a *app) printDifferences(from, to json.RawMessage, same string) error {
 	list := differences(from, to)
 	for i := range list {
 		d := &list[i]
@@ -308,7 +311,7 @@ func (a *app) printDifferences(from, to json.RawMessage) error {
 		}
 	}
 	if len(list) == 0 {
-		a.talk("they are the same")
+		a.talk("%s", same)
 	}
 	return nil
 }

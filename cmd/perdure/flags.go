@@ -109,6 +109,17 @@ func textsOf(f *pflag.Flag) []string {
 	return []string{f.Value.String()}
 }
 
+// addList gives a command that lists something the command "list", with the same flags.
+func addList(cmd *cobra.Command, what string) {
+	ls := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List " + what, Args: noArgs, RunE: cmd.RunE, Annotations: cmd.Annotations,
+		Long:    fmt.Sprintf("Lists %s, as \"perdure %s\" does.", what, cmd.Name()),
+		Example: fmt.Sprintf("  perdure %s list -o json", cmd.Name()),
+	}
+	ls.Flags().AddFlagSet(cmd.Flags())
+	cmd.AddCommand(ls)
+}
+
 // restricts marks flags whose empty value would allow or select more than was meant.
 func restricts(cmd *cobra.Command, names ...string) {
 	for _, name := range names {

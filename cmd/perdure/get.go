@@ -133,6 +133,9 @@ func (a *app) printJob(t *tracker, where string) error {
 		a.printf("%s\n", l)
 	}
 	times := "id " + v.ID.String() + ", submitted " + v.SubmittedAt.Local().Format(time.DateTime)
+	if v.MadeFrom != "" {
+		times += " from " + plain(v.MadeFrom)
+	}
 	if v.Phase == perdure.Settled && !v.SettledAt.IsZero() {
 		times += ", settled " + v.SettledAt.Local().Format(time.DateTime)
 	}

@@ -53,6 +53,7 @@ its state directory is full.`,
 	f.StringVar(&q.Label, "label", "", "list hosts with this `LABEL`: NAME or NAME=VALUE")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.HostStates), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
+	addList(cmd, "hosts")
 	cmd.AddCommand(a.showHostCmd(), a.drainHostCmd(), a.readyHostCmd(), a.removeHostCmd())
 	return cmd
 }

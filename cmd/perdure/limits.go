@@ -17,29 +17,27 @@ import (
 )
 
 func (a *app) limitsCmd() *cobra.Command {
-	list := func(cmd *cobra.Command, _ []string) error {
-		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-			limits, err := t.ListLimits(ctx)
-			if err != nil {
-				return err
-			}
-			return a.printLimits(limits)
-		})
-	}
 	cmd := &cobra.Command{
-		Use: "limits", Aliases: []string{"limit"}, Short: "Manage limits: list, show, set, rm", Args: noArgs, RunE: list,
+		Use: "limits", Aliases: []string{"limit"}, Short: "Manage limits: list, show, set, rm", Args: noArgs,
 		Long: `Lists limits and the holders of their permits. job:TYPE bounds the jobs of a type that are under
 way, and agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs
 of the steps that name it in their "limits", in all (MAX), with the same key (--per-key), or both.
 A rate bounds how many runs begin in a time. A change takes effect at once: if a limit is lowered,
 runs in flight continue, and nothing is admitted above it.`,
 		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --rate 100/s --key-rate 5/s\n  perdure limits rm job:order",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				limits, err := t.ListLimits(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printLimits(limits)
+			})
+		},
 	}
 	uses(cmd, "server", "store", "output")
-	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List limits and the holders of their permits", Args: noArgs, RunE: list,
-		Long: `Lists limits, how many of their permits are held, and by which jobs.`, Example: "  perdure limits list -o json"}
-	uses(ls, "server", "store", "output")
-	cmd.AddCommand(ls, a.showLimitCmd(), a.setLimitCmd(), a.removeLimitCmd())
+	addList(cmd, "limits, how many of their permits are held, and by which jobs")
+	cmd.AddCommand(a.showLimitCmd(), a.setLimitCmd(), a.removeLimitCmd())
 	return cmd
 }
 
@@ -219,6 +217,15 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 		}
 		settings.Max = &n
 	}
+	for _, r := range []struct {
+		rate, burst string
+		at          string
+		most        int
+	}{{"rate", "burst", f.rate, f.burst}, {"key-rate", "key-burst", f.keyRate, f.keyBurst}} {
+		if err := rateUsage(cmd, r.rate, r.burst, r.at, r.most); err != nil {
+			return settings, err
+		}
+	}
 	settings.Rate, settings.Burst = f.rate, f.burst
 	of := perdure.KeyLimit{Rate: f.keyRate, Burst: f.keyBurst}
 	if set, _ := given(cmd, "per-key"); set {
@@ -245,6 +252,23 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 		return settings, limitUsage(args[0], settings, err)
 	}
 	return settings, nil
+}
+
+// rateUsage refuses a rate, and a burst of it, in terms of their flags.
+func rateUsage(cmd *cobra.Command, rateFlag, burstFlag, rate string, burst int) error {
+	set, _ := given(cmd, burstFlag)
+	switch {
+	case set && (burst < 1 || burst > kernel.MaxBurst):
+		return usagef("--%s must be 1 to %d, not %d", burstFlag, kernel.MaxBurst, burst)
+	case set && rate == "":
+		return &usageError{msg: fmt.Sprintf("--%s has no --%s", burstFlag, rateFlag), hint: fmt.Sprintf("give a rate such as --%s 5/s", rateFlag)}
+	case rate == "":
+		return nil
+	}
+	if _, err := kernel.ParseRate(rate, burst); err != nil {
+		return usagef("--%s %s: its %s", rateFlag, rate, err)
+	}
+	return nil
 }
 
 // forKey returns the limit's settings with these bounds for the key.

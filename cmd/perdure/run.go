@@ -129,12 +129,16 @@ func (a *app) submitAll(ctx context.Context, docs []document,
 			}
 			continue
 		}
-		if seen[v.ID] { // two documents with the same key and body are one job
+		if seen[v.ID] { // two documents with the same key and body, or with the same unique key
+			a.talk("%s: is the same job as an earlier document: %s", docs[i].name(), v.ID)
 			continue
 		}
 		seen[v.ID] = true
 		t := newTracker(v, perdure.Done)
 		t.note = note
+		if p := docs[i].plan; p != nil && p.Definition.Key != "" && p.Definition.Key != v.Key {
+			t.note += fmt.Sprintf(", with the same unique key; the key %s is not stored", plain(p.Definition.Key))
+		}
 		jobs = append(jobs, t)
 	}
 	return jobs, refused

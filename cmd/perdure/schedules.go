@@ -46,6 +46,7 @@ times has one job, with the key @schedule:NAME:TIME, or a line in the history th
 	cmd.Flags().StringVar(&state, "state", "", "list schedules in this `STATE`: active, paused or ended")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.ScheduleStates), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
+	addList(cmd, "schedules")
 	cmd.AddCommand(a.applyScheduleCmd(), a.showScheduleCmd(), a.nextTimesCmd(), a.triggerScheduleCmd(), a.pauseScheduleCmd(), a.resumeScheduleCmd(), a.backfillCmd(), a.removeScheduleCmd())
 	return cmd
 }
@@ -165,6 +166,9 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 				}
 				if !a.json() {
 					a.talk("schedule %s is %s", plain(v.Name), map[bool]string{true: "created", false: "set"}[created])
+					if v.State == operate.ScheduleEnded {
+						a.talk("warning: all its times have passed: it starts no job; for past times: perdure schedules backfill %s", plain(v.Name))
+					}
 				}
 				return a.printSchedule(v, nil)
 			})
@@ -183,7 +187,7 @@ func (a *app) printSchedule(v *operate.ScheduleView, history []operate.Firing) e
 		return err
 	}
 	if v.PausedReason != "" {
-		a.printf("paused: %s\n", plain(v.PausedReason))
+		a.printf("%s\n", plain(v.PausedReason))
 	}
 	if n := v.Failures; n > 0 {
 		a.printf("the latest %s failed\n", plural(n, "job"))
@@ -287,6 +291,9 @@ func (a *app) nextTimesCmd() *cobra.Command {
 				}
 				if a.json() {
 					return a.object(map[string]any{"items": times})
+				}
+				if len(times) == 0 {
+					a.talk("schedule %s has no more times", plain(v.Name))
 				}
 				a.printTimes("", times, v.Timezone)
 				return nil

@@ -48,17 +48,10 @@ has an admin token, callers on the server's own machine need a token, too.`,
   perdure tokens rotate 8XkqT2mWc0Za --overlap 24h
   perdure tokens rm 8XkqT2mWc0Za`,
 	}
-	ls := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List tokens", Args: noArgs, RunE: list,
-		Long: `Lists tokens, expired ones too: what each may do, when it expires, and when it was used last. A page is in
-the order of names, and of tokens with one name in the order of their creation.`,
-		Example: "  perdure tokens list -o json",
-	}
-	for _, c := range []*cobra.Command{cmd, ls} {
-		uses(c, "server", "store", "output")
-		pageFlags(c, &page.Limit, &page.Cursor, "tokens")
-	}
-	cmd.AddCommand(ls, a.createTokenCmd(), a.rotateTokenCmd(), a.removeTokenCmd())
+	uses(cmd, "server", "store", "output")
+	pageFlags(cmd, &page.Limit, &page.Cursor, "tokens")
+	addList(cmd, "tokens, expired ones too")
+	cmd.AddCommand(a.createTokenCmd(), a.rotateTokenCmd(), a.removeTokenCmd())
 	return cmd
 }
 

@@ -15,27 +15,25 @@ import (
 )
 
 func (a *app) webhooksCmd() *cobra.Command {
-	list := func(cmd *cobra.Command, _ []string) error {
-		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-			all, err := t.ListWebhooks(ctx)
-			if err != nil {
-				return err
-			}
-			return a.printWebhooks(all)
-		})
-	}
 	cmd := &cobra.Command{
-		Use: "webhooks", Aliases: []string{"webhook"}, Short: "Manage receivers of notifications: create, set, pause, resend", Args: noArgs, RunE: list,
+		Use: "webhooks", Aliases: []string{"webhook"}, Short: "Manage receivers of notifications: create, set, pause, resend", Args: noArgs,
 		Long: `Lists the receivers of notifications. A receiver has a URL, to which notifications are posted, or is a
 stream, which programs read with GET /v1/events. --on names the changes that are reported: received,
 running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkFinished; default: parked, done, undone.`,
 		Example: "  perdure webhooks\n  perdure webhooks create shop https://shop.example/hooks --on parked,done\n  perdure webhooks deliveries shop --state dead\n  perdure webhooks resend shop --since 2d",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				all, err := t.ListWebhooks(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printWebhooks(all)
+			})
+		},
 	}
 	uses(cmd, "server", "store", "output")
-	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the receivers of notifications", Args: noArgs, RunE: list,
-		Long: `Lists receivers, whether they are active, and how many notifications are pending and dead.`, Example: "  perdure webhooks list -o json"}
-	uses(ls, "server", "store", "output")
-	cmd.AddCommand(ls, a.showWebhookCmd(), a.createWebhookCmd(), a.setWebhookCmd(), a.removeWebhookCmd(),
+	addList(cmd, "receivers of notifications")
+	cmd.AddCommand(a.showWebhookCmd(), a.createWebhookCmd(), a.setWebhookCmd(), a.removeWebhookCmd(),
 		a.webhookActCmd("pause", "Pause a receiver", "Nothing is delivered to the receiver until it is resumed. Notifications are still stored; each is dead\nthree days after its change.", (*target).PauseWebhook),
 		a.webhookActCmd("resume", "Resume a receiver", "Delivers the notifications that were stored while the receiver was paused, and repeats failed attempts at once.", (*target).ResumeWebhook),
 		a.webhookActCmd("rotate", "Give a receiver a new secret", "Prints the new secret, once. For 24 hours deliveries are signed with both secrets.", (*target).RotateWebhook),
@@ -87,7 +85,7 @@ func (a *app) printWebhook(v *operate.WebhookView) error {
 		return err
 	}
 	if v.PausedReason != "" {
-		a.printf("paused: %s\n", plain(v.PausedReason))
+		a.printf("%s\n", plain(v.PausedReason))
 	}
 	now := time.Now()
 	if d := v.Oldest; d != nil {

@@ -20,6 +20,8 @@ const (
 	fullParked  = 100_000
 	goalBulk    = 60_000 // milliseconds, for fullParked jobs on two cores
 	goalNoMatch = 50     // milliseconds, until a bulk act whose filter matches nothing is stored
+	goalLive    = 10     // percent, by which a bulk act lowers the rate of other jobs
+	liveRate    = 1000   // other jobs a second
 	noMatches   = 20
 )
 
@@ -40,7 +42,7 @@ func measureBulk(t *testing.T, r *report, url string) {
 	g := newGrid(t, url)
 	r.store = g.kind
 	judged := *parkedJobs >= fullParked
-	g.park(*parkedJobs)
+	g.park("broken", *parkedJobs)
 
 	request := func(typ string) operate.BulkRequest {
 		return operate.BulkRequest{Act: perdure.VerbUndo, Author: "figures", Reason: "measured", Filter: &operate.BulkFilter{Type: typ, Phase: []perdure.Phase{perdure.Parked}}}
@@ -48,10 +50,7 @@ func measureBulk(t *testing.T, r *report, url string) {
 	var none []time.Duration
 	for range noMatches {
 		began := time.Now()
-		v, err := g.node.StartBulk(t.Context(), request("none"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := g.startBulk(request("none"))
 		none = append(none, time.Since(began))
 		g.eventually("the bulk act is done", func() bool { return g.bulk(v.ID).State == operate.BulkDone })
 	}
@@ -59,20 +58,69 @@ func measureBulk(t *testing.T, r *report, url string) {
 	r.addJudged(t, figure{Part: "bulk", Name: "a bulk act whose filter matches nothing is stored", Value: ms(quantileOf(none, 0.5)), Unit: "ms", Goal: goalNoMatch,
 		Detail: fmt.Sprintf("median of %d, up to %s ms", len(none), number(ms(none[len(none)-1])))}, judged)
 
-	began := time.Now()
-	v, err := g.node.StartBulk(t.Context(), request("broken"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(30 * time.Minute); v.State == operate.BulkRunning && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		v = g.bulk(v.ID)
-	}
+	before := g.finished.Load()
+	stop := g.load(liveRate)
+	time.Sleep(time.Second) // the load has begun
+	began, first := time.Now(), g.finished.Load()
+	v := g.startBulk(request("broken"))
+	g.eventually("the bulk act is done", func() bool { return g.bulk(v.ID).State == operate.BulkDone })
 	took := time.Since(began)
-	if v.Done != *parkedJobs || v.Refused != 0 {
+	live := float64(g.finished.Load()-first) / took.Seconds()
+	submitted := stop()
+	if v = g.bulk(v.ID); v.Done != *parkedJobs || v.Refused != 0 {
 		t.Fatalf("%d of %d jobs were undone, %d refused", v.Done, *parkedJobs, v.Refused)
 	}
-	r.addJudged(t, figure{Part: "bulk", Name: fmt.Sprintf("%d parked jobs undone", *parkedJobs), Value: ms(took), Unit: "ms", Goal: goalBulk, Detail: fmt.Sprintf("%.0f jobs a second", float64(v.Done)/took.Seconds())}, judged)
+	g.eventually("the load is over", func() bool { return g.finished.Load()-before >= int64(submitted) })
+	r.addJudged(t, figure{Part: "bulk", Name: fmt.Sprintf("%d parked jobs undone beside %d other jobs a second", *parkedJobs, liveRate), Value: ms(took), Unit: "ms", Goal: goalBulk,
+		Detail: fmt.Sprintf("%.0f jobs a second", float64(v.Done)/took.Seconds())}, judged)
+	r.addJudged(t, figure{Part: "bulk", Name: fmt.Sprintf("%d other jobs a second fall meanwhile by", liveRate), Value: 100 * (1 - live/liveRate), Unit: "%", Goal: goalLive}, judged)
+
+	turns, length := 2, 500*time.Millisecond
+	if judged {
+		turns, length = 9, 4*time.Second
+	}
+	g.park("later", *parkedJobs)
+	v = g.startBulk(request("later"))
+	var without, with, falls []float64
+	met, beside := 0, time.Duration(0)
+	for range turns {
+		if _, err := g.node.StopBulk(t.Context(), v.ID, "figures"); err != nil {
+			t.Fatal(err)
+		}
+		a, before := g.throughput(length), g.bulk(v.ID).Done
+		if _, err := g.node.ResumeBulk(t.Context(), v.ID, "figures"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		b := g.throughput(length)
+		met, beside = met+g.bulk(v.ID).Done-before, beside+time.Since(began)
+		if g.bulk(v.ID).State == operate.BulkDone {
+			break
+		}
+		without, with, falls = append(without, a), append(with, b), append(falls, 100*(1-b/a))
+	}
+	if len(falls) > 0 {
+		slices.Sort(without)
+		slices.Sort(with)
+		slices.Sort(falls)
+		middle := len(falls) / 2
+		r.addJudged(t, figure{Part: "bulk", Name: "as many other jobs as the node can carry out fall beside a bulk act by", Value: falls[middle], Unit: "%", Goal: goalLive,
+			Detail: fmt.Sprintf("median of %d turns of %s, %.0f to %.0f %%; without %.0f jobs/s, with %.0f, and the bulk act undoes %.0f jobs a second", len(falls), length,
+				falls[0], falls[len(falls)-1], without[middle], with[middle], float64(met)/beside.Seconds())}, judged)
+	}
+	began, left := time.Now(), *parkedJobs-g.bulk(v.ID).Done
+	g.eventually("the bulk act is done", func() bool { return g.bulk(v.ID).State == operate.BulkDone })
+	r.addJudged(t, figure{Part: "bulk", Name: fmt.Sprintf("%d parked jobs undone without other jobs", left), Value: ms(time.Since(began)), Unit: "ms", Goal: goalBulk,
+		Detail: fmt.Sprintf("%.0f jobs a second", float64(left)/time.Since(began).Seconds())}, judged)
 	g.check()
+}
+
+func (g *grid) startBulk(r operate.BulkRequest) *operate.BulkView {
+	v, err := g.node.StartBulk(g.t.Context(), r)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return v
 }
 
 func (g *grid) bulk(id string) *operate.BulkView {
@@ -84,8 +132,8 @@ func (g *grid) bulk(id string) *operate.BulkView {
 }
 
 // park submits jobs whose only step is rejected, and so parked, by an agent that this test carries itself.
-func (g *grid) park(count int) {
-	const base = `{"type":"broken","steps":{"s":{"agent":"broken","undo":{}}}}`
+func (g *grid) park(typ string, count int) {
+	base := fmt.Sprintf(`{"type":%q,"steps":{"s":{"agent":"broken","undo":{}}}}`, typ)
 	for left := count; left > 0; left -= 1000 {
 		values := make([]json.RawMessage, min(left, 1000))
 		for i := range values {

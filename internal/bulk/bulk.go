@@ -25,11 +25,13 @@ type Store interface {
 	BulkActs(context.Context, kernel.BulkFilter) ([]*kernel.BulkAct, error)
 	ForgetBulkActs(ctx context.Context, before time.Time, max int) (int, error)
 	Now(context.Context) (time.Time, error)
+	Busy(context.Context) (bool, error)
 }
 
 // Scheduler performs a bulk act on the first jobs of a page.
 type Scheduler interface {
 	BulkStep(context.Context, *kernel.BulkAct, kernel.BulkPage) (kernel.BulkResult, error)
+	Working() bool // whether a transaction of this node is in progress
 }
 
 // Config configures a worker.
@@ -51,11 +53,14 @@ const (
 
 	retry = time.Second // the pause after an error
 
-	// A worker uses at most one part in share of one writer's time: after each transaction it pauses for share-1 times as
-	// long as the writer worked on it, within these bounds.
-	share    = 10
-	minPause = time.Millisecond
-	maxPause = 10 * time.Second
+	// While others write, a worker uses at most one part in share of one writer's time: after each transaction it rests for
+	// share-1 times as long as the writer worked on it. If no other writes, it rests only as long as the writer worked.
+	share = 10
+	// looks is how often it looks, in the time for which the writer worked, whether others write: at most every minLook.
+	looks   = 4
+	minLook = time.Millisecond
+	maxLook = time.Second
+	maxRest = 10 * time.Second
 
 	forgetEvery  = time.Minute
 	forgetAtOnce = 100
@@ -105,38 +110,47 @@ func (w *Worker) Lead(ctx context.Context) {
 	w.pages, w.paces, w.forgotAt = map[string]*page{}, map[string]*kernel.BulkPace{}, time.Time{}
 	failed := false
 	for ctx.Err() == nil {
-		worked, pause, err := w.round(ctx)
+		done, err := w.round(ctx)
 		switch {
-		case errors.Is(err, kernel.ErrDeposed):
-			w.cfg.Env.Wait(ctx, retry, nil) // the election ends ctx soon
-			continue
+		case errors.Is(err, kernel.ErrDeposed): // the election ends ctx soon
 		case err != nil:
 			if !failed && ctx.Err() == nil {
 				w.cfg.Log.Warn("bulk acts failed; retrying", "error", err)
 			}
 			clear(w.pages)
-			pause = retry
+			failed = true
 		case failed:
 			w.cfg.Log.Info("bulk acts work again")
+			failed = false
 		}
-		failed = err != nil
-		if worked || failed {
-			w.cfg.Env.Wait(ctx, pause, nil)
-			continue
+		switch {
+		case err != nil:
+			w.cfg.Env.Wait(ctx, retry, nil)
+		case !done.running:
+			w.cfg.Env.Wait(ctx, w.cfg.Poll, w.wakeups)
+		case done.wait > 0:
+			w.cfg.Env.Wait(ctx, done.wait, nil)
+		default:
+			w.rest(ctx, done.took)
 		}
-		w.cfg.Env.Wait(ctx, w.cfg.Poll, w.wakeups)
 	}
 }
 
-// round moves on each running bulk act by one transaction. worked reports that there were some; pause is how long the
-// writers are then left to others.
-func (w *Worker) round(ctx context.Context) (worked bool, pause time.Duration, err error) {
+// roundDone is what a round did.
+type roundDone struct {
+	running bool          // there are bulk acts that run
+	took    time.Duration // how long writers worked on them
+	wait    time.Duration // until the first of them may go on, if perSecond holds all back
+}
+
+// round moves on each running bulk act by one transaction.
+func (w *Worker) round(ctx context.Context) (done roundDone, err error) {
 	if err := w.forget(ctx); err != nil {
-		return false, 0, err
+		return done, err
 	}
 	acts, err := w.cfg.Store.BulkActs(ctx, kernel.BulkFilter{State: operate.BulkRunning, Limit: operate.MaxBulkRunning})
 	if err != nil {
-		return false, 0, err
+		return done, err
 	}
 	pages := map[string]*page{}
 	for _, act := range acts { // forget the pages of those that were stopped
@@ -146,17 +160,15 @@ func (w *Worker) round(ctx context.Context) (worked bool, pause time.Duration, e
 	}
 	w.pages = pages
 	paces := map[string]*kernel.BulkPace{}
-	var took time.Duration
-	soonest := time.Duration(-1) // until the first bulk act that has no room now
-	free := false                // one was not held back
+	free := false // one was not held back
 	for _, act := range acts {
 		most, wait, err := w.room(act, paces)
 		if err != nil {
-			return true, 0, err
+			return done, err
 		}
 		if most == 0 {
-			if soonest < 0 || wait < soonest {
-				soonest = wait
+			if done.wait == 0 || wait < done.wait {
+				done.wait = wait
 			}
 			continue
 		}
@@ -165,17 +177,38 @@ func (w *Worker) round(ctx context.Context) (worked bool, pause time.Duration, e
 			p.Use(w.cfg.Env.Now(), most)
 		}
 		if err != nil {
-			return true, 0, err
+			return done, err
 		}
 		free = true
-		took += d
+		done.took += d
 	}
 	w.paces = paces
-	pause = min(max((share-1)*took, minPause), maxPause)
-	if !free && soonest > 0 {
-		pause = max(pause, soonest)
+	if done.running = len(acts) > 0; free {
+		done.wait = 0
 	}
-	return len(acts) > 0, pause, nil
+	return done, nil
+}
+
+// rest leaves the writers to others after a round on which they worked for so long: for share-1 times as long while others
+// write, and at least until no other has written for as long.
+func (w *Worker) rest(ctx context.Context, took time.Duration) {
+	look := min(max(took/looks, minLook), maxLook)
+	least, most := max(took, look), min((share-1)*took, maxRest)
+	for rested, quiet := time.Duration(0), time.Duration(0); quiet < least && (rested < most || rested < look) && ctx.Err() == nil; rested += look {
+		w.cfg.Env.Wait(ctx, look, nil)
+		if quiet += look; w.busy(ctx) {
+			quiet = 0
+		}
+	}
+}
+
+// busy reports whether others write now. A store that does not answer has enough to do.
+func (w *Worker) busy(ctx context.Context) bool {
+	if w.cfg.Scheduler.Working() {
+		return true
+	}
+	busy, err := w.cfg.Store.Busy(ctx)
+	return busy || err != nil
 }
 
 // room returns how many jobs a bulk act may meet now, and if none, how long it has to wait. What it has met under an

@@ -19,8 +19,10 @@ type grid struct {
 	mu    sync.Mutex
 	act   *kernel.BulkAct
 	jobs  int
-	at    []time.Time // of each job
-	fails bool        // the next step is carried out, and its answer is lost
+	work  time.Duration // of a step
+	at    []time.Time   // of each job
+	fails bool          // the next step is carried out, and its answer is lost
+	busy  func() bool   // another connection works on the store; nil: none does
 }
 
 func id(n int) (id perdure.JobID) {
@@ -40,6 +42,9 @@ func (g *grid) BulkActs(context.Context, kernel.BulkFilter) ([]*kernel.BulkAct, 
 func (g *grid) ForgetBulkActs(context.Context, time.Time, int) (int, error) { return 0, nil }
 func (g *grid) Now(context.Context) (time.Time, error)                      { return time.Now(), nil }
 
+func (g *grid) Busy(context.Context) (bool, error) { return g.busy != nil && g.busy(), nil }
+func (g *grid) Working() bool                      { return false }
+
 func (g *grid) find(_ context.Context, act *kernel.BulkAct, most int) (page kernel.BulkPage, err error) {
 	first := int(binary.BigEndian.Uint64(act.Cursor[8:])) + 1
 	for n := first; n <= g.jobs && len(page.Jobs) < most; n++ {
@@ -50,7 +55,7 @@ func (g *grid) find(_ context.Context, act *kernel.BulkAct, most int) (page kern
 }
 
 func (g *grid) BulkStep(_ context.Context, act *kernel.BulkAct, page kernel.BulkPage) (kernel.BulkResult, error) {
-	time.Sleep(time.Millisecond)
+	time.Sleep(g.work)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.act.Cursor != act.Cursor {
@@ -71,7 +76,7 @@ func (g *grid) BulkStep(_ context.Context, act *kernel.BulkAct, page kernel.Bulk
 		g.fails = false
 		return kernel.BulkResult{}, errors.New("no answer")
 	}
-	return kernel.BulkResult{Act: &next, Took: time.Millisecond}, nil
+	return kernel.BulkResult{Act: &next, Took: g.work}, nil
 }
 
 // most returns the most jobs within a second.
@@ -94,7 +99,7 @@ func TestPerSecond(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := &grid{act: &kernel.BulkAct{ID: "b", Request: request, State: operate.BulkRunning}, jobs: c.jobs}
+			g := &grid{act: &kernel.BulkAct{ID: "b", Request: request, State: operate.BulkRunning}, jobs: c.jobs, work: time.Millisecond}
 			w := New(Config{Store: g, Scheduler: g, Find: g.find, Poll: time.Second})
 			began := time.Now()
 			lead := func(d time.Duration) {
@@ -124,6 +129,45 @@ func TestPerSecond(t *testing.T) {
 			}
 			if fair := time.Duration(c.jobs) * time.Second / time.Duration(c.perSecond); took > fair*5/4+4*time.Second {
 				t.Errorf("%d a second: %d jobs took %s", c.perSecond, c.jobs, took)
+			}
+		})
+	}
+}
+
+// While others write, a bulk act leaves them nine tenths of a writer's time. If no other writes, it takes about half of it, and
+// if others pause now and then, it does not take these pauses for more than they are.
+func TestRests(t *testing.T) {
+	began := time.Time{}
+	for _, c := range []struct {
+		name        string
+		busy        func() bool
+		least, most float64 // the time from step to step, as a multiple of that of a step
+	}{
+		{"no other writes", nil, 1.8, 3},
+		{"others write", func() bool { return true }, 9.9, 11},
+		{"others write, with short pauses", func() bool { return time.Since(began)%(10*time.Millisecond) >= 2*time.Millisecond }, 9, 11},
+		{"a writer now and then", func() bool { return time.Since(began)%(500*time.Millisecond) < 5*time.Millisecond }, 1.8, 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			request, err := kernel.EncodeBulk(&operate.BulkRequest{Act: perdure.VerbUndo, IDs: []string{"x"}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := &grid{act: &kernel.BulkAct{ID: "b", Request: request, State: operate.BulkRunning}, jobs: 10_000, work: 8 * time.Millisecond, busy: c.busy}
+			began = time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			go New(Config{Store: g, Scheduler: g, Find: g.find}).Lead(ctx)
+			synctest.Wait()
+			time.Sleep(59 * time.Second)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			steps := len(g.at) / 50
+			if len(g.at) != g.jobs {
+				t.Fatalf("%s: %d of %d jobs", c.name, len(g.at), g.jobs)
+			}
+			if of := float64(g.at[len(g.at)-1].Sub(g.at[0])) / float64(time.Duration(steps-1)*g.work); of < c.least || of > c.most {
+				t.Errorf("%s: a step each %.1f times the work of one; want %.1f to %.1f", c.name, of, c.least, c.most)
 			}
 		})
 	}

@@ -33,9 +33,14 @@ func (s *Stand) Run(ctx context.Context, each func(Result)) error {
 		}
 		defer p.Kill()
 	}
-	if !s.until(ctx, claimsWithin, func(*scene) bool { return !s.claimed.IsZero() }) {
-		if ctx.Err() != nil {
+	gone := false
+	if !s.until(ctx, claimsWithin, func(*scene) bool { gone = s.gone(); return gone || !s.claimed.IsZero() }) || gone {
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case gone:
+			return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the agent has ended, and has claimed no runs of agent " + s.cfg.Agent,
+				Hint: "its own output says why; it finds the address of this command in PERDURE_SERVER"}
 		}
 		return &perdure.Error{Code: perdure.CodeUnavailable, Message: fmt.Sprintf("nothing has claimed runs of agent %s within %s", s.cfg.Agent, perdure.Duration(claimsWithin)),
 			Hint: "start it with the address of this command as its server, and compare the name"}
@@ -64,15 +69,22 @@ func (s *Stand) Run(ctx context.Context, each func(Result)) error {
 
 // alive starts the program again if it has ended.
 func (s *Stand) alive() error {
-	p := s.cfg.Process
-	if p == nil {
-		return nil
+	if s.gone() {
+		return s.cfg.Process.Start()
+	}
+	return nil
+}
+
+// gone reports whether the program has ended.
+func (s *Stand) gone() bool {
+	if s.cfg.Process == nil {
+		return false
 	}
 	select {
-	case <-p.Ended():
-		return p.Start()
+	case <-s.cfg.Process.Ended():
+		return true
 	default:
-		return nil
+		return false
 	}
 }
 
@@ -117,12 +129,14 @@ func (s *Stand) broken(err error) (Verdict, string) {
 	return skipped(err.Error())
 }
 
-// settled waits until the job of the scene is done.
-func (s *Stand) settled(ctx context.Context, sc *scene, d time.Duration) bool {
-	return s.until(ctx, d, func(*scene) bool {
+// settled waits until the job of the scene is done. It returns false at once if the job is parked.
+func (s *Stand) settled(ctx context.Context, sc *scene, d time.Duration) (done bool) {
+	s.until(ctx, d, func(*scene) bool {
 		v, err := s.Node.Job(ctx, sc.job.String(), 0)
-		return err == nil && v.Phase == perdure.Settled && v.Current == perdure.Done
+		done = err == nil && v.Phase == perdure.Settled && v.Current == perdure.Done
+		return done || err == nil && v.Phase == perdure.Parked
 	})
+	return done
 }
 
 // first returns the first report that matches; nil if there is none. mu must be held.

@@ -302,6 +302,13 @@ func (s *Store) ListedJobs(ctx context.Context, id string, after perdure.JobID, 
 	return ids, err
 }
 
+func (s *Store) Busy(ctx context.Context) (busy bool, err error) {
+	if err = s.readFault(ctx); err == nil {
+		busy, err = s.Store.Busy(ctx)
+	}
+	return busy, err
+}
+
 func (s *Store) ForgetBulkActs(ctx context.Context, before time.Time, max int) (n int, err error) {
 	if err = s.readFault(ctx); err == nil {
 		n, err = s.Store.ForgetBulkActs(ctx, before, max)

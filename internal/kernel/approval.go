@@ -123,7 +123,7 @@ func (a *Approval) asks() string {
 	return ""
 }
 
-// given says who has approved so far, with a space before.
+// given names the approvers so far, with a space before.
 func (a *Approval) given() string {
 	if a.Quorum < 2 {
 		return ""

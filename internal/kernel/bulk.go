@@ -132,6 +132,9 @@ type BulkReader interface {
 	// ForgetBulkActs deletes at most max bulk acts that ended, or were stopped and not changed since, before a time, with
 	// their refusals.
 	ForgetBulkActs(ctx context.Context, before time.Time, max int) (int, error)
+	// Busy reports whether another connection works on the database now, of whatever node or program. It is always false
+	// for a store that has no connections.
+	Busy(context.Context) (bool, error)
 }
 
 // BulkFilter selects bulk acts, newest first.

@@ -32,12 +32,13 @@ type operation interface {
 
 // batch is one try of a transaction.
 type batch struct {
-	s     *Scheduler
-	tx    kernel.Tx
-	w     *kernel.Workset
-	began time.Time               // by this node's clock, before the store's clock was read
-	now   time.Time               // by the store's clock
-	keys  map[string]kernel.Keyed // keys of this batch's submissions, and of jobs found in the store
+	s      *Scheduler
+	tx     kernel.Tx
+	w      *kernel.Workset
+	began  time.Time               // by this node's clock, before the store's clock was read
+	weight int                     // of its requests
+	now    time.Time               // by the store's clock
+	keys   map[string]kernel.Keyed // keys of this batch's submissions, and of jobs found in the store
 
 	unique map[kernel.UniqueKey]kernel.UniqueJob // unique jobs of this batch's submissions, and of the store
 
@@ -86,6 +87,8 @@ func (s *Scheduler) commitAlone(ctx context.Context, r *request, saved func()) {
 }
 
 func (s *Scheduler) execute(ctx context.Context, a *attempt) {
+	s.working.Add(1)
+	defer s.working.Add(-1)
 	began := s.env.Now()
 	err := a.try(ctx)
 	for a.retry(ctx, err) {
@@ -154,6 +157,9 @@ type attempt struct {
 func (a *attempt) try(ctx context.Context) error {
 	return a.s.cfg.Store.Update(ctx, func(tx kernel.Tx) (err error) {
 		a.b = a.s.newBatch(tx)
+		for _, r := range a.requests {
+			a.b.weight += r.Weight
+		}
 		if a.results, err = a.b.run(a); err == nil {
 			a.saved()
 		}

@@ -35,12 +35,15 @@ func (s *Scheduler) BulkStep(ctx context.Context, act *kernel.BulkAct, page kern
 		o.leadership = &m
 	}
 	crashpoint.Here(crashpoint.BulkQueue)
-	if err := s.do(ctx, o, 1+len(o.page.Jobs)); err != nil {
+	if err := s.do(ctx, o, o.weight()); err != nil {
 		return kernel.BulkResult{}, err // the step may still be carried out
 	}
 	crashpoint.Here(crashpoint.BulkDone)
 	return kernel.BulkResult{Act: o.row, Took: o.took}, nil
 }
+
+// Working reports whether a transaction of this node is in progress.
+func (s *Scheduler) Working() bool { return s.working.Load() > 0 }
 
 type bulkOp struct {
 	s          *Scheduler
@@ -50,9 +53,10 @@ type bulkOp struct {
 	act        perdure.Act
 	leadership *kernel.Leadership // nil if it needs none
 
-	began time.Time
-	took  time.Duration
-	row   *kernel.BulkAct // as it is written; nil: nothing was done
+	batch  *batch // the latest one that it was applied in
+	beside int32  // transactions in progress at its beginning, with its own
+	took   time.Duration
+	row    *kernel.BulkAct // as it is written; nil: nothing was done
 }
 
 func (o *bulkOp) jobs() []perdure.JobID { return o.page.Jobs }
@@ -64,16 +68,25 @@ func (o *bulkOp) refs(b *batch) (refs []kernel.StepRef) {
 	return refs
 }
 
-// answered measures for how long a writer worked.
+// answered measures for how long the writers worked on this: its share of the transaction, by weight. Transactions at the
+// same time slow each other down, so that this one has taken only a part of that time from the others.
 func (o *bulkOp) answered(error) {
-	if !o.began.IsZero() {
-		o.took = o.s.env.Now().Sub(o.began)
+	b := o.batch
+	if b == nil {
+		return
 	}
+	whole := o.s.env.Now().Sub(b.began)
+	if !o.s.cfg.SingleWriter {
+		whole = 2 * whole / time.Duration(max(2, o.beside+o.s.working.Load()))
+	}
+	o.took = whole * time.Duration(o.weight()) / time.Duration(max(o.weight(), b.weight+b.serving.Granted()))
 }
+
+func (o *bulkOp) weight() int { return 1 + len(o.page.Jobs) }
 
 // apply acts on the jobs, and moves the cursor. After an indeterminate commit, the cursor shows whether it was done.
 func (o *bulkOp) apply(b *batch) error {
-	o.began, o.row = b.began, nil
+	o.batch, o.beside, o.row = b, o.s.working.Load(), nil
 	if err := b.admit(o.leadership); err != nil {
 		return err
 	}

@@ -114,6 +114,7 @@ type Scheduler struct {
 
 	room chan struct{} // receives when a rate has room, see openRated
 
+	working      atomic.Int32 // transactions in progress
 	signalRoom   signalRoom
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal

@@ -87,6 +87,10 @@ func plainDefinition(job *operate.ScheduleJob) error {
 		if err != nil {
 			return err
 		}
+		if read[0] == '"' { // one word is a name, not a file
+			_, err := kernel.ParseDefinitionRef(strings.TrimSpace(file))
+			return timetable.RefuseDefinition(err)
+		}
 		job.Definition = read
 	}
 	return nil

@@ -285,6 +285,15 @@ func refuseJob(pointer, message, hint string) error {
 	return e
 }
 
+// RefuseDefinition makes the fault of a name the fault of the definition in the settings that have it.
+func RefuseDefinition(err error) error {
+	var e *perdure.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return refuseJob("/job/definition", e.Message, e.Hint)
+}
+
 // below returns an error whose pointers are those of a definition, as one of the settings. The places in the text are left
 // out: they are those of another text.
 func below(base string, err error) error {

@@ -33,6 +33,8 @@ update perdure.bulk set state = $2, stopped_by = $3, cursor = $4, done = $5, unc
 	addBulkRefusalsSQL = `
 insert into perdure.bulk_refusal (bulk, number, job, code, message)
 select $1, r.number, r.job, r.code, r.message from unnest($2::int[], $3::uuid[], $4::text[], $5::text[]) as r (number, job, code, message)`
+	busySQL = `select exists (select from pg_stat_activity
+		where datname = current_database() and backend_type = 'client backend' and state <> 'idle' and pid <> pg_backend_pid())`
 	bulkRefusalsSQL = `
 select r.number, r.job, coalesce(s.job_key, ''), r.code, r.message from perdure.bulk_refusal r left join perdure.step s on s.job = r.job and s.idx = 0
 where r.bulk = $1 and r.number > $2 order by r.number limit $3`
@@ -134,6 +136,11 @@ func (s *Store) BulkRefusals(ctx context.Context, id string, after, max int) ([]
 	return query(ctx, s, pgwire.New(bulkRefusalsSQL).Text(id).Int(after).Int(max), func(r *pgwire.Reader) kernel.BulkRefusal {
 		return kernel.BulkRefusal{Number: r.Int(), Job: r.UUID(), Key: r.Text(), Code: perdure.Code(r.Text()), Message: r.Text()}
 	})
+}
+
+// Busy implements kernel.BulkReader. PostgreSQL shows what other roles' connections do only to members of pg_read_all_stats.
+func (s *Store) Busy(ctx context.Context) (bool, error) {
+	return first(query(ctx, s, pgwire.New(busySQL), (*pgwire.Reader).Bool))
 }
 
 // ForgetBulkActs implements kernel.BulkReader. The refusals are deleted by their foreign key.

@@ -114,6 +114,9 @@ func (s *Store) BulkRefusals(ctx context.Context, id string, after, max int) ([]
 		WHERE r.bulk = ? AND r.number > ? ORDER BY r.number LIMIT ?`, id, after, max)
 }
 
+// Busy implements kernel.BulkReader.
+func (s *Store) Busy(context.Context) (bool, error) { return false, nil }
+
 // ForgetBulkActs implements kernel.BulkReader.
 func (s *Store) ForgetBulkActs(ctx context.Context, before time.Time, max int) (n int, err error) {
 	err = s.Update(ctx, func(t kernel.Tx) error {
