@@ -20,6 +20,7 @@ var ofRules = []mutant{
 	{name: "the same definition is another version", file: "internal/kernel/stored.go", old: "if versions[i].Hash == d.Hash {", new: "if false {", pkg: "node", run: "StoredDefinition"},
 	{name: "the current version can be deleted", file: "internal/kernel/stored.go", old: "if version != head.Current {", new: "if true {", pkg: "node", run: "StoredDefinition"},
 	{name: "a bulk act meets more jobs in a second than it may", file: "internal/kernel/bulk.go", old: "now.Sub(p.used[0].at) >= time.Second", new: "now.Sub(p.used[0].at) >= time.Second/2", pkg: "internal/kernel", run: "TestBulkPace"},
+	{name: "keys whose rates have room later are not waited for", file: "internal/dispatch/reopen.go", old: "	q.clockError = now.Sub(q.env.Now())\n	q.wakeForNext()\n", new: "", pkg: "internal/scheduler", run: "TestRatesOfKeysOutOfStep"},
 	{name: "a bulk act does not rest while others write", file: "internal/bulk/bulk.go", old: "		if quiet += look; w.busy(ctx) {\n			quiet = 0\n		}\n", new: "		quiet += look\n", pkg: "internal/bulk", run: "TestRests"},
 	{name: "a new leader does not wait for a bulk act with a pace", file: "internal/bulk/bulk.go", old: "		if !act.Cursor.IsZero() {\n			p.Use(now, r.PerSecond)\n		}\n", new: "", pkg: "internal/bulk", run: "TestPerSecond"},
 	{name: "a version that a schedule uses is deleted (F342)", file: "internal/kernel/stored.go", old: "if version == 0 || cmp.Or(u.Version, head.Current) == version {", new: "if version == 0 {", pkg: "node", run: "SchedulesName"},
