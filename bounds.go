@@ -57,6 +57,9 @@ const (
 	MaxPriority      = 9
 	MinAgeing        = time.Second // AgentSettings.Ageing
 	MinPatience      = time.Second // AgentSettings.Patience
+	MaxFairByBytes   = 256         // AgentSettings.FairBy
+	MaxFairWeights   = 1000        // AgentSettings.Weights
+	MaxFairWeight    = 1000        // of one share
 	MaxPatience      = 30 * 24 * time.Hour
 	MaxLimit         = 1_000_000_000
 	MaxLimits        = 1000      // limits defined at once

@@ -61,6 +61,7 @@ type Operations interface {
 	ListAgents(context.Context) ([]AgentView, error)
 	GetAgent(ctx context.Context, name string) (*AgentView, error)
 	PutAgent(ctx context.Context, name string, settings AgentSettings) (*AgentView, error)
+	DeleteAgent(ctx context.Context, name string) error
 }
 
 // LimitSettings are the bounds of a limit: at least one of them is set. Only users' own limits, which steps name, have
@@ -90,6 +91,13 @@ type AgentSettings struct {
 	// Patience is how long a step waits for room on a host before it reserves one, MinPatience to MaxPatience; 0:
 	// DefaultPatience. A change takes effect at once.
 	Patience Duration `json:"patience,omitempty"`
+	// FairBy divides the agent's ready steps into shares: it is an expression of the job, such as job.labels.customer, and the
+	// steps of jobs with the same value are one share. Runs are dispatched from the shares in turn. Empty: there are no
+	// shares. A change applies to steps that become ready afterwards.
+	FairBy string `json:"fairBy,omitempty"`
+	// Weights are the weights of shares, 1 to MaxFairWeight, by their values: with 4, a share gets four times the runs of one
+	// that is not named. A change takes effect at once.
+	Weights map[string]int `json:"weights,omitempty"`
 }
 
 // Submitted is the result for one job of SubmitAll.

@@ -251,6 +251,22 @@ type AgentView struct {
 	// Health has the holders whose runs have ended within the last ten minutes at the node that answers: those that get
 	// fewer runs first, and at most MaxHealth. Only GetAgent has it.
 	Health []HolderHealth `json:"health,omitempty"`
+
+	// Shares are the shares that have ready steps, if the settings have fairBy: those that go first, and at most MaxHealth. Only
+	// GetAgent has them.
+	Shares []ShareView `json:"shares,omitempty"`
+}
+
+// ShareView is a share of an agent's ready steps, see AgentSettings.FairBy. The steps without a value are a share that is not
+// shown.
+type ShareView struct {
+	Value  string `json:"value"`
+	Weight int    `json:"weight"`
+	// Ahead is how many runs of weight 1 the share has got more than the least that counts. The share with the lowest number
+	// goes first.
+	Ahead       float64 `json:"ahead"`
+	Ready       int     `json:"ready"`
+	ReadyCapped bool    `json:"readyCapped,omitempty"` // there are more
 }
 
 // HolderHealth is how the latest runs of a holder have ended, up to 100 of the last ten minutes.

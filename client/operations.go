@@ -116,6 +116,12 @@ func (c *Client) PutAgent(ctx context.Context, name string, settings perdure.Age
 	return c.agent(ctx, &request{method: http.MethodPut, path: agentPath(name), body: body})
 }
 
+// DeleteAgent implements perdure.Operations.
+func (c *Client) DeleteAgent(ctx context.Context, name string) error {
+	_, err := c.ask(ctx, &request{method: http.MethodDelete, path: agentPath(name)}, nil)
+	return err
+}
+
 func agentPath(name string) string { return "/v1/agents/" + segment(name) }
 
 func (c *Client) agent(ctx context.Context, req *request) (*perdure.AgentView, error) {

@@ -376,9 +376,12 @@ func TestRoundTrip(t *testing.T) {
 			return all{agent}, err
 		}, all{"http"}, all{agent}},
 		{"PutAgent", func(ctx context.Context, s protocol.Server) (all, error) {
-			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute)})
+			agent, err := s.PutAgent(ctx, "http", resttest.AgentSettings())
 			return all{agent}, err
-		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute)}}, all{agent}},
+		}, all{"http", resttest.AgentSettings()}, all{agent}},
+		{"DeleteAgent", func(ctx context.Context, s protocol.Server) (all, error) {
+			return nil, s.DeleteAgent(ctx, "http")
+		}, all{"http"}, nil},
 		{"Stats", func(ctx context.Context, s protocol.Server) (all, error) {
 			stats, err := s.Stats(ctx)
 			return all{stats}, err

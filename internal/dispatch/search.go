@@ -17,6 +17,7 @@ type search struct {
 	grants      []*grant // all claims of the agent
 	open        []*grant // claims that may be granted new runs
 	forHosts    bool     // one of these claims is for a host
+	fair        bool     // the agent's steps are dispatched in the order of kernel.FairOrder
 	asked       int      // number of runs that these claims ask for
 	want        int      // number of those not granted yet
 
@@ -93,6 +94,14 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 	}
 	var full []string
 	s.limits, full = t.q.cachedLimits(s.agent, t.b.Began())
+	agents, err := t.b.Tx().Agents()
+	if err != nil {
+		return err
+	}
+	if s.fair = kernel.IsFair(agents[s.agent]); s.fair {
+		s.full = full
+		return t.findFair(s)
+	}
 	if s.mode == ownSteps {
 		s.exhausted = true
 		return nil
@@ -134,6 +143,31 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 	s.stored, err = t.b.Tx().Ready(s.agent, max, s.full, s.serves())
 	s.exhausted = len(s.stored) < max
 	return err
+}
+
+// findFair is find for a fair agent. Own steps do not pass others: they are dispatched if there is nothing else in the store and
+// all of them get a run. Otherwise they are left to the next search, which compares their shares.
+func (t *Transaction) findFair(s *search) (err error) {
+	own := s.own
+	if s.own = nil; s.mode == urgentSteps {
+		s.exhausted = true
+		return nil
+	}
+	if s.mode == searchStore {
+		max := min(s.want, MaxFound)
+		if s.stored, err = t.b.Tx().Ready(s.agent, max, s.full, s.serves()); err != nil {
+			return err
+		}
+		s.searchedStore, s.exhausted = true, len(s.stored) < max
+		if !s.exhausted {
+			return nil
+		}
+	}
+	s.exhausted = true
+	if len(own)+len(s.stored) <= s.want {
+		s.own = t.sorted(own)
+	}
+	return nil
 }
 
 // ahead divides the own steps by their place in the order. ahead are those that come before everything that was ready
@@ -289,8 +323,16 @@ func (t *Transaction) candidate(ref kernel.StepRef) kernel.Candidate {
 }
 
 // inOrder returns the steps that are ready, each once, in the order of dispatch.
-func (t *Transaction) inOrder(refs []kernel.StepRef) []kernel.StepRef {
+func (t *Transaction) inOrder(s *search, refs []kernel.StepRef) []kernel.StepRef {
 	refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return t.b.Workset().Step(ref).Phase != perdure.Ready })
+	if s.fair { // they are in order, but a step that was found may also be one that was made ready
+		seen := make(map[kernel.StepRef]bool, len(refs))
+		return slices.DeleteFunc(refs, func(ref kernel.StepRef) bool {
+			met := seen[ref]
+			seen[ref] = true
+			return met
+		})
+	}
 	return slices.Compact(t.sorted(refs))
 }
 

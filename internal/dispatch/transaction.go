@@ -329,7 +329,7 @@ func (t *Transaction) offer(s *search, found []kernel.StepRef) (granted int, mor
 		return 0, true, err
 	}
 	s.blocked = s.blocked || skipped
-	refs = t.inOrder(refs)
+	refs = t.inOrder(s, refs)
 	if err := t.limits.lockNeeded(t, s, refs); err != nil {
 		return 0, true, err
 	}

@@ -70,7 +70,7 @@ func AuditOf(ctx context.Context, author, act string) operate.AuditEntry {
 var AuditActs = []string{
 	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit), string(perdure.VerbStop),
 	string(perdure.VerbApprove), string(perdure.VerbReject), "sendSignal",
-	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
+	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent", "deleteAgent",
 	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "holdRole", "releaseRole",
 	"drainHost", "readyHost", "deleteHost", "putSchedule", "deleteSchedule", "pauseSchedule", "resumeSchedule", "triggerSchedule", "backfillSchedule",
 	"putDefinition", "promoteDefinition", "deleteDefinition",

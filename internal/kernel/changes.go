@@ -20,6 +20,7 @@ type Changes struct {
 	History     []Entry
 	CloseLanes  []ClosedLane
 	Buckets     []KeyBucket // each once; their limits are locked
+	Served      []Charge    // of shares, each share once, in order
 	// ReleaseUnique are jobs that are settled: the rows that they hold until then are deleted, before Unique is written. Each
 	// key is in Unique once.
 	ReleaseUnique []perdure.JobID
@@ -35,7 +36,7 @@ type Changes struct {
 
 // Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
-	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes)+len(c.Buckets)+len(c.Signals)+len(c.ReleaseUnique)+len(c.Unique)+len(c.Audit)+len(c.ArtifactUses)+len(c.Firings)+len(c.Notifications) == 0
+	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes)+len(c.Buckets)+len(c.Served)+len(c.Signals)+len(c.ReleaseUnique)+len(c.Unique)+len(c.Audit)+len(c.ArtifactUses)+len(c.Firings)+len(c.Notifications) == 0
 }
 
 // NewJob is a new job with the text of its shape and all its steps. All jobs of one shape have the same steps, with the

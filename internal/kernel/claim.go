@@ -263,6 +263,7 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if !limits.Empty() {
 		w.takePermits(limits, e, r)
 	}
+	w.chargeShare(r)
 	w.acquirePermit(e, r)
 	w.dispatch(e, r, d, c)
 	w.keepInput(e, r, d, input)

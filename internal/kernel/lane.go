@@ -12,11 +12,11 @@ import (
 
 // LaneID identifies a lane: the ready steps of one agent that a claim may take interchangeably, except for their order.
 // Searches go lane by lane, so that steps that cannot be dispatched now are not in the way of others. The id is a hash
-// of what the steps of a lane have in common: the type of their jobs, the permits of named limits that they need, and their
-// demand on a host.
+// of what the steps of a lane have in common: the type of their jobs, the permits of named limits that they need, their
+// demand on a host, and their share.
 // Two lanes whose ids collide are searched as one; each step is checked again before it is dispatched.
 //
-// A plain lane is one whose steps need no named limit and have no demand. Ids of plain lanes are not negative, and there are few of these
+// A plain lane is one whose steps need no named limit and have no demand and no share. Ids of plain lanes are not negative, and there are few of these
 // lanes. The number of other lanes can be as large as the number of limit keys.
 type LaneID int64
 
@@ -38,7 +38,9 @@ func (l LaneID) Plain() bool { return l >= 0 }
 // Lane is a lane that is not plain, as stores keep it.
 type Lane struct {
 	LaneRef
-	Class LaneID // common to all lanes whose steps have the same type and demand and name the same limits
+	Class LaneID // common to all lanes whose steps have the same type, demand and share, and name the same limits; not negative if they have a share
+	Kind  LaneID // as Class, but for all shares; as Class without a share
+	Share ShareID
 	Type  string
 	Needs Needs
 	First Candidate // its first step; in the result of LaneFor: the step given
@@ -49,16 +51,31 @@ func LaneFor(s *Step) (lane Lane, ok bool) {
 	if s.Needs == "" || s.Phase != perdure.Ready {
 		return Lane{}, false
 	}
-	key := ReadyOf(s)
+	lane = LaneWith(s.Agent, s.Type, s.Needs)
+	lane.First = CandidateOf(s)
+	return lane, true
+}
+
+// LaneWith returns the lane of an agent's steps whose jobs have this type, and that have these needs. It has no First.
+func LaneWith(agent, typ string, needs Needs) Lane {
 	names := make([]string, 0, perdure.MaxStepLimits+1)
-	for _, n := range s.Needs.List() {
+	for _, n := range needs.List() {
 		names = append(names, n.Name)
 	}
-	if d := s.Needs.Demand(); d != "" {
+	if d := needs.Demand(); d != "" {
 		names = append(names, demandPrefix+string(d))
 	}
-	class := LaneOf(s.Type, Needs(strings.Join(slices.Compact(names), " ")))
-	return Lane{LaneRef{key.Agent, key.Lane}, class, s.Type, s.Needs, Candidate{s.StepRef, key.Order}}, true
+	l := Lane{LaneRef: LaneRef{agent, LaneOf(typ, needs)}, Type: typ, Needs: needs}
+	l.Kind = LaneOf(typ, Needs(strings.Join(slices.Compact(names), " ")))
+	l.Class = l.Kind
+	if value := needs.Share(); value != "" {
+		l.Share = ShareIDOf(value)
+		h := fnv.New64a()
+		_ = binary.Write(h, binary.BigEndian, int64(l.Kind))
+		h.Write([]byte(value))
+		l.Class = LaneID(h.Sum64() >> 1)
+	}
+	return l
 }
 
 // NeedsAny reports whether the steps of the lane need a permit of one of these limits.

@@ -146,7 +146,8 @@ func ofLimit(needs []Need, name string) (amount int) {
 }
 
 // Needs are the permits that a step needs, sorted by name and key, in the form of the step's row: a JSON list of
-// {"name", "key"?, "amount"?, "job"?}. The last of them may be the step's demand on a host, see Demand. Empty: none.
+// {"name", "key"?, "amount"?, "job"?}. The first of them may be the step's share, see Share, and the last
+// its demand on a host, see Demand. Empty: none.
 type Needs string
 
 // needJSON is a need in JSON. In a definition its key may be any scalar.
@@ -235,7 +236,7 @@ func (n Needs) withJob(of Needs) Needs {
 		need.OfJob = true
 		list = append(list, need)
 	}
-	return NeedsOf(list).withDemand(n.Demand())
+	return NeedsOf(list).withDemand(n.Demand()).WithShare(n.Share())
 }
 
 // withoutJob returns the needs without those of the job.
@@ -243,7 +244,7 @@ func (n Needs) withoutJob() Needs {
 	if !n.hasJob() {
 		return n
 	}
-	return NeedsOf(slices.DeleteFunc(n.List(), func(need Need) bool { return need.OfJob })).withDemand(n.Demand())
+	return NeedsOf(slices.DeleteFunc(n.List(), func(need Need) bool { return need.OfJob })).withDemand(n.Demand()).WithShare(n.Share())
 }
 
 // hasJob reports whether needs of the job are among them.
@@ -299,9 +300,12 @@ func CheckLimitKey(key string) error {
 	return nil
 }
 
-// List returns the permits in order, without the demand. It panics if the row is damaged.
+// List returns the permits in order, without the share and the demand. It panics if the row is damaged.
 func (n Needs) List() []Need {
 	if n == "" {
+		return nil
+	}
+	if _, n = n.cutShare(); n == "" {
 		return nil
 	}
 	if n = n.withDemand(""); n == "" {

@@ -131,9 +131,10 @@ type ValueSchema interface {
 // ValueFault is a place in a value, as a JSON Pointer, and what does not fit there.
 type ValueFault struct{ Pointer, Message string }
 
-// Compiler compiles the text of a shape.
+// Compiler compiles the text of a shape, and the expression by which an agent's steps are divided into shares.
 type Compiler interface {
 	Compile(text []byte) (*Shape, error)
+	CompileFairBy(text string) (Template, error)
 }
 
 // agentOf returns the agent and action that carry out a step in a direction.

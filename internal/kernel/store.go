@@ -86,11 +86,17 @@ type Tx interface {
 	// their FullAt is not after now. It leaves out those that other transactions have locked. It returns the last key that it
 	// looked at; none if it reached the end.
 	DeleteBuckets(after LimitKey, max int, now time.Time) (last LimitKey, err error)
+	// DeleteShares deletes shares of an agent that have no ready steps in open lanes, at most max, and reports whether steps
+	// with a share are ready, in any lane. While there are some, it deletes only shares that are not served more than the
+	// floor: they count as much without a row. It leaves out those that other transactions have locked.
+	DeleteShares(agent string, max int) (waiting bool, err error)
 	// DeleteUnique deletes rows of unique jobs whose time has passed: at most max, the earliest first. It leaves out those that
 	// other transactions have locked, and returns how many it has deleted.
 	DeleteUnique(now time.Time, max int) (int, error)
 	// PutAgent sets the settings of an agent.
 	PutAgent(name string, settings perdure.AgentSettings) error
+	// DeleteAgent deletes the settings of an agent, and reports whether there were some.
+	DeleteAgent(name string) (bool, error)
 	// CloseAlert closes an alert on behalf of an operator, and reports whether it was open. If it is already closed, nothing
 	// happens.
 	CloseAlert(id int64, by string, at time.Time) (closed bool, err error)
@@ -178,7 +184,8 @@ type Finder interface {
 	Agents() (map[string]perdure.AgentSettings, error)
 	// Alert returns one alert, open or closed.
 	Alert(id int64) (*Alert, error)
-	// Ready returns at most max ready steps of the agent, in the order of ClaimLess, from lanes that are not closed.
+	// Ready returns at most max ready steps of the agent, from lanes that are not closed: in the order of ClaimLess or, if the
+	// agent is fair (IsFair), in that of FairOrder.
 	// Steps that need a permit of a limit in full are left out. If that is the limit of a job's type, steps of jobs that already hold
 	// its permit are not left out. Names in full that are not those of limits have no effect.
 	// Only steps whose demand is served are found; serves is called for each demand once or more often.
@@ -264,6 +271,9 @@ type Reader interface {
 	ListLimits(context.Context) ([]Limit, error)
 	// ListAgents returns the settings of all agents that have some.
 	ListAgents(context.Context) (map[string]perdure.AgentSettings, error)
+	// Shares returns the shares of an agent that have ready steps in open lanes, apart from the share 0, in the order of
+	// CompareShares and at most max, and the agent's floor. If count is set, it counts their ready steps, up to MaxShareReady.
+	Shares(ctx context.Context, agent string, max int, count bool) (shares []ShareState, floor int64, err error)
 	// Poll returns when the next due scan is needed, and which agents have ready steps. Nodes call it often.
 	Poll(ctx context.Context, agents []string) (PollAnswer, error)
 	// ReadyAgents returns the agents that have a ready step, in order, at most max.

@@ -123,7 +123,7 @@ func (w *Workset) makeReady(e *entry, r *row, d perdure.Direction) {
 // mustEvalLimits reports whether the keys of the step's limits must be computed before it becomes ready: only for the
 // first run of each do turn. Later runs and the undo use the same keys.
 func (s *Step) mustEvalLimits(d perdure.Direction) bool {
-	return s.Needs == "" || d == perdure.Do && (s.Run == 0 || s.Direction == perdure.Undo)
+	return s.Needs.WithShare("") == "" || d == perdure.Do && (s.Run == 0 || s.Direction == perdure.Undo)
 }
 
 // evalLimits evaluates the keys of the step's limits.

@@ -25,6 +25,8 @@ type Facts struct {
 	Hosts      []Host // all hosts, if they were read
 	HostsKnown bool
 
+	Shares map[string]ShareFacts // by agent: fair agents of ready steps
+
 	InFlight map[string]int // by agent: the runs in flight of agents that have no claim waiting; an agent that is not in it is not counted
 }
 
@@ -216,7 +218,7 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 			text += "; " + reserved
 		}
 	}
-	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: text}
+	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: text + f.shareText(s)}
 }
 
 // maxAgentsNamed bounds the agents that a reason lists.

@@ -28,6 +28,8 @@ type Workset struct {
 	budget *Budget        // for rendering; nil: no bound
 
 	settings map[string]perdure.AgentSettings // by agent; an agent that is not in it has the default settings
+	fairness []FairBy                         // agents whose ready steps are divided into shares
+	charges  map[shareRef]*Charge             // of shares, since the last call of Changes
 	routing  *Routing                         // which notifications are stored; nil: those of definitions only
 
 	prepared  Prepared     // results that were rendered outside of the transaction; may be nil
@@ -398,6 +400,9 @@ func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	case p != perdure.Ready && p != perdure.Running && r.newlyReady: // it was ready only within this event, and was not dispatched
 		r.ReadyAt = r.previousReadyAt
 	}
+	if p == perdure.Ready && (len(w.fairness) > 0 || r.Needs != "") { // also if it was ready: its agent may be another one now
+		r.Needs = r.Needs.WithShare(w.shareFor(e, r.Agent))
+	}
 	r.newlyReady = p == perdure.Ready && r.newlyReady
 	r.Phase, r.AvailableAt, r.Topic, r.Approval = p, at, "", ""
 	e.count(r.Step, +1)
@@ -534,6 +539,7 @@ func (w *Workset) collect(more bool) *Changes {
 		c.Buckets = append(c.Buckets, KeyBucket{k, w.buckets[k]})
 	}
 	clear(w.buckets)
+	c.Served = w.takeCharges()
 	w.signalChanges(&c)
 	for _, e := range w.order {
 		if e.loaded == nil {

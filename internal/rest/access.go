@@ -96,7 +96,7 @@ var permissions = map[string]permit{
 
 	"undoJob": doers, "redoJob": doers, "resumeJob": doers, "giveUpJob": doers, "resumeStep": doers, "settleStep": doers, "skipStep": doers, "editStep": doers, "stopStep": doers,
 	"approveStep": everyone, "rejectStep": everyone, "sendSignal": senders, "signalJob": senders,
-	"startBulk": doers, "stopBulk": doers, "resumeBulk": doers, "closeAlert": doers, "putLimit": doers, "deleteLimit": doers, "putAgent": doers,
+	"startBulk": doers, "stopBulk": doers, "resumeBulk": doers, "closeAlert": doers, "putLimit": doers, "deleteLimit": doers, "putAgent": doers, "deleteAgent": doers,
 
 	"listTokens": admins, "createToken": admins, "rotateToken": admins, "deleteToken": admins, "listSessions": admins, "deleteSession": admins, "getAudit": admins,
 }

@@ -87,9 +87,9 @@ const (
 
 	maxExample    = `{"max":50,"perKey":{"max":2,"rate":"5/s"},"keys":{"acct-7":{"max":10}}}`
 	limitExample  = `{"name":"ads-api","max":50,"perKey":{"max":2,"rate":"5/s","burst":1},"keys":{"acct-7":{"max":10}},"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"key":"acct-7"}]}`
-	ageingExample = `{"ageing":"10m"}`
-	agentExample  = `{"name":"payments","ageing":"10m","patience":"1m","holders":2,"seenAt":"2026-03-01T12:00:00Z","asOf":"2026-03-01T12:00:02Z","nodes":1,"slots":20,
-"running":20,"ready":912,"oldestReady":"2026-03-01T11:59:21Z","refused":1,"errors":{"card_declined":38},"health":[{"holder":"h3-1","runs":100,"done":12,"meanDuration":"1.5s","weight":0.1}]}`
+	ageingExample = `{"ageing":"10m","fairBy":"job.labels.customer","weights":{"gold":4}}`
+	agentExample  = `{"name":"payments","ageing":"10m","patience":"1m","fairBy":"job.labels.customer","weights":{"gold":4},"holders":2,"seenAt":"2026-03-01T12:00:00Z","asOf":"2026-03-01T12:00:02Z","nodes":1,"slots":20,
+"running":20,"ready":912,"oldestReady":"2026-03-01T11:59:21Z","refused":1,"errors":{"card_declined":38},"health":[{"holder":"h3-1","runs":100,"done":12,"meanDuration":"1.5s","weight":0.1}],"shares":[{"value":"gold","weight":4,"ahead":0.75,"ready":12}]}`
 	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`
 
 	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"waiting","code":"503","attempts":5,"message":"charge waits for 1h after 5 failures",

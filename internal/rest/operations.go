@@ -30,6 +30,8 @@ type keyLimitBody struct {
 type agentBody struct {
 	Ageing   perdure.Duration `json:"ageing,omitempty" doc:"The head start of one level of priority: 1s to 10 years, which is the default"`
 	Patience perdure.Duration `json:"patience,omitempty" doc:"How long a step waits for room on a host before it reserves one: 1s to 30d, default 1m"`
+	FairBy   string           `json:"fairBy,omitempty" doc:"An expression of the job, such as job.labels.customer: runs are dispatched in turn from the shares of jobs with the same value"`
+	Weights  map[string]int   `json:"weights,omitempty" doc:"The weights of shares, by their values: 1 to 1,000, and 1 for those that are not named. At most 1,000"`
 }
 
 func (a *api) operationRoutes() []route {
@@ -99,10 +101,15 @@ func (a *api) operationRoutes() []route {
 		{
 			method: http.MethodPut, path: agent, id: "putAgent", tag: "operations", do: (*call).putAgent,
 			summary: "Set an agent's settings",
-			doc:     "ageing is the head start that one level of priority gives: with 10m, a job of priority 9 goes before all jobs of priority 0 that were submitted in the 90 minutes before it. A change holds for steps that become ready afterwards. patience is how long a step waits for room on a host before it reserves one. A setting that is missing gets its default.",
+			doc:     "ageing is the head start that one level of priority gives: with 10m, a job of priority 9 goes before all jobs of priority 0 that were submitted in the 90 minutes before it. A change holds for steps that become ready afterwards. patience is how long a step waits for room on a host before it reserves one. fairBy divides the ready steps into shares, and weights are those of single shares; without fairBy there are none. A setting that is missing gets its default.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[agentBody](), example: ageingExample},
 			results:  []result{{status: http.StatusOK, doc: "The agent", of: reflect.TypeFor[perdure.AgentView](), example: agentExample}},
 			problems: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
+		},
+		{
+			method: http.MethodDelete, path: agent, id: "deleteAgent", tag: "operations", do: (*call).deleteAgent,
+			summary: "Remove an agent's settings", doc: "The agent has the defaults then. Steps that are ready keep their shares.", headers: authorParam,
+			results: []result{{status: http.StatusNoContent, doc: "The settings were removed"}}, problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/v1/nodes", id: "listNodes", tag: "operations", do: (*call).listNodes,
@@ -469,7 +476,7 @@ func (c *call) putAgent() error {
 	if err != nil {
 		return err
 	}
-	c.Log.InfoContext(c.ctx(), "agent set", "agent", name, "ageing", settings.Ageing, "patience", settings.Patience, "author", author)
+	c.Log.InfoContext(c.ctx(), "agent set", "agent", name, "ageing", settings.Ageing, "patience", settings.Patience, "fairBy", settings.FairBy, "weights", len(settings.Weights), "author", author)
 	return c.json(http.StatusOK, utcAgent(agent))
 }
 
@@ -482,8 +489,12 @@ func readSettings(doc *document) (settings perdure.AgentSettings) {
 			settings.Ageing = perdure.Duration(field.duration(perdure.MinAgeing, perdure.DefaultAgeing))
 		case "patience":
 			settings.Patience = perdure.Duration(field.duration(perdure.MinPatience, perdure.MaxPatience))
+		case "fairBy":
+			settings.FairBy = field.text(perdure.MaxFairByBytes)
+		case "weights":
+			settings.Weights = readWeights(field)
 		default:
-			field.unknown("ageing", "patience")
+			field.unknown("ageing", "patience", "fairBy", "weights")
 			continue
 		}
 		present = present || !field.null()
@@ -492,6 +503,36 @@ func readSettings(doc *document) (settings perdure.AgentSettings) {
 		root.need("ageing", false)
 	}
 	return settings
+}
+
+// readWeights reads the weights of shares.
+func readWeights(v value) map[string]int {
+	weights := map[string]int{}
+	for name, field := range v.fields() {
+		weights[string(name)] = int(field.integer(1, perdure.MaxFairWeight))
+		if len(weights) > perdure.MaxFairWeights {
+			v.fault("has more than %d values", perdure.MaxFairWeights)
+			break
+		}
+	}
+	return weights
+}
+
+func (c *call) deleteAgent() error {
+	name, err := c.path("agent")
+	if err != nil {
+		return err
+	}
+	author, err := c.author()
+	if err != nil {
+		return err
+	}
+	if err := c.Service.DeleteAgent(c.ctx(), name); err != nil {
+		return err
+	}
+	c.Log.InfoContext(c.ctx(), "settings of agent removed", "agent", name, "author", author)
+	c.w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 func utcAgent(a *perdure.AgentView) perdure.AgentView {

@@ -194,8 +194,9 @@ func (s *Scheduler) notifyClosed(tx kernel.Tx, alert *kernel.Alert, now time.Tim
 
 // PutAgent sets the settings of an agent. Its ageing holds for steps that become ready afterwards.
 func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) error {
-	if settings.Patience == 0 {
-		settings.Patience = perdure.Duration(perdure.DefaultPatience)
+	settings, err := s.newSettings(settings, perdure.AgentSettings{})
+	if err != nil {
+		return err
 	}
 	ageing, patience := time.Duration(settings.Ageing), time.Duration(settings.Patience)
 	switch {
@@ -214,7 +215,11 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 		if _, known := all[name]; !known && len(all) >= perdure.MaxAgents {
 			return perdure.Refuse(perdure.CodeConflict, "%d agents have settings, which is the maximum", len(all))
 		}
-		if err := tx.PutAgent(name, settings); err != nil {
+		stored, err := s.newSettings(settings, all[name])
+		if err != nil {
+			return err
+		}
+		if err := tx.PutAgent(name, stored); err != nil {
 			return err
 		}
 		return auditSetting(ctx, tx, "", "putAgent", name)

@@ -420,6 +420,7 @@ func (b *batch) lock(requests []*request) error {
 		return err
 	}
 	b.w.UseSettings(settings)
+	b.w.UseFairness(b.s.fairness(settings))
 	routing, err := b.tx.Routing()
 	if err != nil {
 		return err

@@ -122,6 +122,9 @@ type Scheduler struct {
 
 	bucketAfter atomic.Pointer[kernel.LimitKey] // the key at which the latest scan of buckets ended; nil if it reached the end
 
+	fairExprs sync.Map     // the compiled fairBy of agents, by their texts
+	fairCount atomic.Int64 // how many they are
+
 	scannedAllAt atomic.Int64 // when a due scan last included all steps behind postponed conditions, in Unix nanoseconds
 	quarantined  sync.Map     // JobID → error: jobs that cannot be read, or on which the rules panic
 }

@@ -216,6 +216,9 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 			if !set {
 				of.Ageing, of.Patience = perdure.Duration(perdure.DefaultAgeing), perdure.Duration(perdure.DefaultPatience)
 			}
+			if of.FairBy == kernel.FairOff { // what is left of a setting that was removed
+				of.FairBy = ""
+			}
 			views[name] = &perdure.AgentView{Name: name, AgentSettings: of}
 		}
 		return views[name]
@@ -268,7 +271,7 @@ func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentVi
 	for i := range all {
 		if all[i].Name == name {
 			all[i].Health = svc.Scheduler.Health(name)
-			return &all[i], nil
+			return &all[i], svc.addShares(ctx, &all[i])
 		}
 	}
 	return nil, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("agent %q has no settings and no ready steps, and has not claimed runs in the last day", name)}
@@ -283,6 +286,37 @@ func (svc *Service) PutAgent(ctx context.Context, name string, settings perdure.
 		return nil, Unreachable(err)
 	}
 	return svc.GetAgent(ctx, name)
+}
+
+// DeleteAgent implements perdure.Operations.
+func (svc *Service) DeleteAgent(ctx context.Context, name string) error {
+	if err := svc.ended(); err != nil {
+		return err
+	}
+	if err := svc.Scheduler.DeleteAgent(ctx, name); err != nil {
+		return Unreachable(err)
+	}
+	return nil
+}
+
+// addShares adds the shares that go first.
+func (svc *Service) addShares(ctx context.Context, v *perdure.AgentView) error {
+	settings, err := svc.Store.ListAgents(ctx)
+	if err != nil {
+		return Unreachable(err)
+	}
+	set := settings[v.Name]
+	if !kernel.IsFair(set) {
+		return nil
+	}
+	shares, floor, err := svc.Store.Shares(ctx, v.Name, perdure.MaxHealth, true)
+	if err != nil {
+		return Unreachable(err)
+	}
+	for _, s := range shares {
+		v.Shares = append(v.Shares, kernel.ViewOfShare(&s, floor, &set))
+	}
+	return nil
 }
 
 // ListNodes implements perdure.Operations.

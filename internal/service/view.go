@@ -706,6 +706,9 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 	if err := svc.countInFlight(ctx, f, steps); err != nil {
 		return nil, err
 	}
+	if err := svc.readShares(ctx, f, steps); err != nil {
+		return nil, err
+	}
 	if err := svc.recentHosts.fill(ctx, svc, f, steps); err != nil {
 		return nil, err
 	}
@@ -791,6 +794,38 @@ func (svc *Service) countInFlight(ctx context.Context, f *kernel.Facts, steps []
 			return Unreachable(err)
 		}
 		f.InFlight[s.Agent] = used
+	}
+	return nil
+}
+
+// maxSharesRead bounds how many shares of an agent are read to say where one of them is in the order.
+const maxSharesRead = 1000
+
+// readShares reads the shares of the agents of ready steps.
+func (svc *Service) readShares(ctx context.Context, f *kernel.Facts, steps []*kernel.Step) error {
+	var settings map[string]perdure.AgentSettings
+	for _, s := range steps {
+		if _, known := f.Shares[s.Agent]; known || s.Phase != perdure.Ready || len(f.Shares) >= maxReasonKeys {
+			continue
+		}
+		if settings == nil {
+			var err error
+			if settings, err = svc.Store.ListAgents(ctx); err != nil {
+				return Unreachable(err)
+			}
+		}
+		set := settings[s.Agent]
+		if !kernel.IsFair(set) {
+			continue
+		}
+		shares, floor, err := svc.Store.Shares(ctx, s.Agent, maxSharesRead, false)
+		if err != nil {
+			return Unreachable(err)
+		}
+		if f.Shares == nil {
+			f.Shares = map[string]kernel.ShareFacts{}
+		}
+		f.Shares[s.Agent] = kernel.ShareFacts{Settings: set, Shares: shares, Capped: len(shares) >= maxSharesRead, Floor: floor}
 	}
 	return nil
 }

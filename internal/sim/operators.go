@@ -134,7 +134,7 @@ func (w *world) perform(d plannedAct) {
 		w.edit(j.ID, s, d.pick)
 	case "limit":
 		w.setLimit(limit, int(d.pick>>24%3))
-		w.setAgeing(s.Agent, []time.Duration{time.Second, 20 * time.Second, 10 * time.Minute, perdure.DefaultAgeing}[d.pick>>40%4])
+		w.setAgent(s.Agent, []time.Duration{time.Second, 20 * time.Second, 10 * time.Minute, perdure.DefaultAgeing}[d.pick>>40%4], d.pick>>44%8)
 	case "unlimit":
 		w.hit("F135")
 		_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
@@ -213,12 +213,26 @@ func (w *world) setLimit(name string, max int) {
 }
 
 // setAgeing sets the head start of a level of priority, for steps of an agent that become ready afterwards.
-func (w *world) setAgeing(agent string, ageing time.Duration) {
+func (w *world) setAgeing(agent string, ageing time.Duration) { w.setAgent(agent, ageing, 0) }
+
+// setAgent sets the ageing of an agent and, for some values of pick, how its steps are divided into shares; for others it removes
+// that (F332).
+func (w *world) setAgent(agent string, ageing time.Duration, pick uint64) {
 	if agent == "" {
 		return
 	}
-	w.logLine("ageing of %s is %s", agent, ageing)
 	set := perdure.AgentSettings{Ageing: perdure.Duration(ageing)}
+	if pick >= 3 {
+		set.FairBy = []string{"job.type", `job.key[len(job.key)-1:]`, "job.labels.nothing"}[pick%3]
+		weight := 1
+		if pick > 5 {
+			weight = maxWeight
+			set.Weights = map[string]int{"1": maxWeight, "3": maxWeight, "t1": maxWeight}
+		}
+		w.fairAgents[agent] = max(w.fairAgents[agent], weight)
+		w.hit("F332")
+	}
+	w.logLine("ageing of %s is %s, fairBy %q", agent, ageing, set.FairBy)
 	if g := w.swarm.grid; g != nil && agent == kernel.AgentExec {
 		set.Patience = perdure.Duration(g.patience)
 	}

@@ -20,12 +20,13 @@ type order struct {
 	lying    map[kernel.StepRef]time.Duration // when it was first ready, with permits and slots free
 	inFlight map[string]time.Duration         // by limit: when the latest run was dispatched that counts for it
 	older    map[string]time.Duration         // by agent: when the latest step was dispatched that was ready before its transaction
+	passed   map[shareOf]map[string]int       // by share that has a step to dispatch: how many runs other shares got since it got one
 	before   map[string]bool                  // limits that are or were defined: a node may remember one as full
 }
 
 func newOrder() order {
 	return order{ready: map[kernel.StepRef]kernel.Step{}, typ: map[perdure.JobID]kernel.Job{}, since: map[kernel.StepRef]time.Duration{},
-		lying: map[kernel.StepRef]time.Duration{}, inFlight: map[string]time.Duration{}, older: map[string]time.Duration{}, before: map[string]bool{}}
+		lying: map[kernel.StepRef]time.Duration{}, inFlight: map[string]time.Duration{}, older: map[string]time.Duration{}, before: map[string]bool{}, passed: map[shareOf]map[string]int{}}
 }
 
 // before returns the order in which steps of one agent are dispatched: by the time of submission, less the head start of
@@ -99,6 +100,7 @@ func (w *world) queued(n *node, t *watchedTx) {
 			delete(o.since, ref)
 		}
 	}
+	w.fairlyDispatched(n, t, out, touched, duration)
 	for _, s := range out {
 		most := newest[s.Agent]
 		for _, other := range out {
@@ -124,7 +126,7 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 		return
 	}
 	for ref, other := range o.ready {
-		if other.Agent == s.Agent && other.Needs.Demand() == s.Needs.Demand() && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, duration, t.now) {
+		if other.Agent == s.Agent && other.Needs.Share() == s.Needs.Share() && other.Needs.Demand() == s.Needs.Demand() && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, duration, t.now) {
 			passed = append(passed, other)
 		}
 	}
@@ -143,6 +145,64 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 		if t.searchedFor(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.before[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.faultsEnded && w.Now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s dispatches %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.Name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
+		}
+	}
+}
+
+// shareOf names a share of an agent.
+type shareOf struct{ agent, value string }
+
+// maxWeight is the largest weight of shares in the simulation.
+const maxWeight = 3
+
+// mostPassed returns how many runs one other share may get while a share has a step that could be dispatched. The other one may
+// be at the floor, which is one run of weight 1 behind, and goes first once more if both are equal.
+func mostPassed(weight int) int { return 2*weight + 1 }
+
+// fairlyDispatched checks that no share which has a step that could be dispatched is passed over by more runs of another share
+// than their weights allow (L8). Only transactions that have searched for the agent count.
+func (w *world) fairlyDispatched(n *node, t *watchedTx, out []*kernel.Step, touched map[kernel.StepRef]bool, duration map[perdure.JobID]bool) {
+	o := &w.order
+	runs := map[shareOf]int{}
+	agents := map[string]bool{}
+	for _, s := range out {
+		runs[shareOf{s.Agent, s.Needs.Share()}]++
+		agents[s.Agent] = true
+	}
+	for agent := range agents {
+		if w.fairAgents[agent] == 0 {
+			continue
+		}
+		open := map[shareOf]bool{}
+		for ref, s := range o.ready {
+			if s.Agent == agent && s.Needs.Demand() == "" && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && w.hadRoom(&s, out, duration, t.now) && !w.remembersFull(&s) {
+				open[shareOf{agent, s.Needs.Share()}] = true
+			}
+		}
+		for share := range o.passed {
+			if share.agent == agent && (!open[share] || runs[share] > 0) {
+				delete(o.passed, share)
+			}
+		}
+		if !t.searchedFor(agent) {
+			continue
+		}
+		for share := range open {
+			if runs[share] > 0 {
+				continue
+			}
+			if o.passed[share] == nil {
+				o.passed[share] = map[string]int{}
+			}
+			for other, count := range runs {
+				if other.agent != agent {
+					continue
+				}
+				if o.passed[share][other.value] += count; o.passed[share][other.value] > mostPassed(w.fairAgents[agent]) {
+					w.wrong("L8", "%s dispatches %d runs of share %q of agent %s, one after the other, and passes over share %q", n.proc.Name, o.passed[share][other.value], other.value, agent, share.value)
+				}
+				w.hit("F331")
+			}
 		}
 	}
 }

@@ -72,7 +72,7 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
 	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), choices: stream(2), deeds: stream(3), own: stream(4), locks: stream(8), posts: stream(10),
 		cutOff: map[*process]bool{}, resourceCutOff: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
-		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, actsBegun: map[perdure.JobID]int{}, actsAnswered: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, ledBy: map[kernel.Leadership]string{}, order: newOrder(),
+		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, actsBegun: map[perdure.JobID]int{}, actsAnswered: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, ledBy: map[kernel.Leadership]string{}, order: newOrder(), fairAgents: map[string]int{},
 		postponed: map[kernel.StepRef]time.Duration{}, outbox: newOutbox()}
 	chance := stream(5)
 	w.Chance = chance.Float64
@@ -119,6 +119,11 @@ func (w *world) play(r *rand.Rand) error {
 		w.newHost(nil).run()
 	}
 	w.startMachines()
+	if w.seed%4 == 1 { // the agents are fair from the beginning
+		for i, agent := range agentNames {
+			w.After(time.Second, w.clients, func() { w.clients.Go(func() { w.setAgent(agent, perdure.DefaultAgeing, 3+(w.seed/4+uint64(i))%5) }) })
+		}
+	}
 	for i := range w.swarm.jobs {
 		d, err := drawJob(r, i, w.placeStep, w.waitStep)
 		if err != nil {

@@ -32,6 +32,7 @@ type world struct {
 	cutOff         map[*process]bool // from the nodes
 	resourceCutOff map[*process]bool // from the resource
 	faultsEnded    bool              // the faults have ended
+	fairAgents     map[string]int    // agents whose steps are or were divided into shares: the largest weight
 
 	clockDisturbed  bool          // a clock has jumped or stood still
 	clockForward    bool          // the store's clock has jumped forward: runs expire before their time

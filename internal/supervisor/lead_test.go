@@ -47,6 +47,7 @@ func (d *fakeScheduler) SweepOverdue(context.Context, int) (int, error) { return
 func (*fakeScheduler) SweepBuckets(context.Context) error { return nil }
 func (*fakeScheduler) SweepSignals(context.Context) error { return nil }
 func (*fakeScheduler) SweepUnique(context.Context) error  { return nil }
+func (*fakeScheduler) SweepShares(context.Context) error  { return nil }
 
 func (d *fakeScheduler) SweepLanes(ctx context.Context) error {
 	d.mu.Lock()

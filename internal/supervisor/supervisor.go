@@ -33,6 +33,7 @@ type Scheduler interface {
 	SweepBuckets(ctx context.Context) error
 	SweepSignals(ctx context.Context) error
 	SweepUnique(ctx context.Context) error
+	SweepShares(ctx context.Context) error
 	SweepHosts(ctx context.Context) error
 	// WaitingAgents returns the agents for which claims wait. Wake wakes the waiting claims of these agents.
 	WaitingAgents() []string
@@ -83,6 +84,7 @@ type Supervisor struct {
 	signalsAt    time.Time // when signals that are over are to be deleted again; only Round uses it
 	lanesAt      time.Time // when closed lanes are to be checked again; only Round uses it
 	uniqueAt     time.Time // when unique jobs whose time has passed are to be searched again; only Round uses it
+	sharesAt     time.Time // when shares that have nothing ready are to be searched again; only Round uses it
 	hostsAt      time.Time // when silent hosts are to be removed again; only Round uses it
 	fruitlessDue time.Time // what was due in the latest round whose sweep found nothing; only Round uses it
 
@@ -214,6 +216,9 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	if err := s.whileLeading(ctx, &s.uniqueAt, uniqueEvery, s.cfg.Scheduler.SweepUnique); err != nil {
 		return s.cfg.Period, err
 	}
+	if err := s.whileLeading(ctx, &s.sharesAt, sharesEvery, s.cfg.Scheduler.SweepShares); err != nil {
+		return s.cfg.Period, err
+	}
 	if in := poll.UntilNext(); in > 0 {
 		s.cfg.Scanned(0)
 		if poll.Next.IsZero() && len(poll.Ready) == 0 && !poll.LanesClosed {
@@ -265,12 +270,14 @@ func (s *Supervisor) openLanes(ctx context.Context) error {
 }
 
 // hostsEvery is the time between two searches for silent hosts, bucketsEvery that between two searches for full buckets.
-// signalsEvery and uniqueEvery those between two searches for signals that are over, and for unique jobs whose time has passed.
+// signalsEvery, uniqueEvery and sharesEvery those between two searches for signals that are over, for unique jobs whose time has
+// passed, and for shares that have nothing ready.
 const (
 	hostsEvery   = 10 * time.Minute
 	bucketsEvery = 5 * time.Second
 	signalsEvery = time.Minute
 	uniqueEvery  = time.Minute
+	sharesEvery  = 30 * time.Second
 )
 
 // removeHosts removes hosts that have been silent for long.

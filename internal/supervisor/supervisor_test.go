@@ -21,6 +21,7 @@ type dueWork struct {
 func (*dueWork) SweepBuckets(context.Context) error { return nil }
 func (*dueWork) SweepSignals(context.Context) error { return nil }
 func (*dueWork) SweepUnique(context.Context) error  { return nil }
+func (*dueWork) SweepShares(context.Context) error  { return nil }
 
 func (p *dueWork) SweepLanes(context.Context) error { return nil }
 func (p *dueWork) SweepHosts(context.Context) error { return nil }

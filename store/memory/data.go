@@ -26,6 +26,7 @@ type data struct {
 	limits           map[string]kernel.Limit
 	closedLanes      map[kernel.LaneRef]closedLane
 	buckets          map[kernel.LimitKey]kernel.Bucket
+	shares           map[shareRef]kernel.Share
 	unique           map[kernel.UniqueKey]kernel.UniqueJob
 	definitions      map[string]kernel.DefinitionHead
 	versions         map[storedKey]kernel.StoredDefinition
@@ -80,6 +81,7 @@ func newData() data {
 		limits:        map[string]kernel.Limit{},
 		closedLanes:   map[kernel.LaneRef]closedLane{},
 		buckets:       map[kernel.LimitKey]kernel.Bucket{},
+		shares:        map[shareRef]kernel.Share{},
 		unique:        map[kernel.UniqueKey]kernel.UniqueJob{},
 		definitions:   map[string]kernel.DefinitionHead{},
 		versions:      map[storedKey]kernel.StoredDefinition{},

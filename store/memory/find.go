@@ -52,14 +52,20 @@ func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) 
 		return !there
 	})
 	inOrder := func(a, b *kernel.Step) int { return kernel.ClaimLess(kernel.CandidateOf(a), kernel.CandidateOf(b)) }
-	return refs(max, tx.unsettledWhere(inOrder, func(s *kernel.Step) bool {
-		key := kernel.ReadyOf(s)
-		if !key.Ready || key.Agent != agent || s.NeedsAny(full, tx.jobs[s.Job].HasPermit) || !serves.Demand(s.Needs.Demand()) {
-			return false
-		}
-		_, closed := tx.closedLanes[kernel.LaneRef{Agent: agent, Lane: key.Lane}]
-		return !closed
-	})), nil
+	found := tx.unsettledWhere(inOrder, func(s *kernel.Step) bool {
+		return tx.isOpen(agent, s) && !s.NeedsAny(full, tx.jobs[s.Job].HasPermit) && serves.Demand(s.Needs.Demand())
+	})
+	if set := tx.agents[agent]; kernel.IsFair(set) {
+		return tx.inFairOrder(agent, max, found, &set), nil
+	}
+	return refs(max, found), nil
+}
+
+// isOpen reports whether a step of the agent is ready in a lane that is not closed.
+func (d *data) isOpen(agent string, s *kernel.Step) bool {
+	key := kernel.ReadyOf(s)
+	_, closed := d.closedLanes[kernel.LaneRef{Agent: agent, Lane: key.Lane}]
+	return key.Ready && key.Agent == agent && !closed
 }
 
 func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {

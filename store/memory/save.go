@@ -55,6 +55,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 	for _, b := range c.Buckets {
 		set(tx, tx.buckets, b.LimitKey, b.Bucket)
 	}
+	tx.charge(c.Served)
 	if err := tx.saveSignals(c.Signals); err != nil {
 		return err
 	}

@@ -48,8 +48,15 @@ func (tx *tx) addUndo(undo func()) { tx.undo = append(tx.undo, undo) }
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	settings.Ageing = perdure.Duration(time.Duration(settings.Ageing).Truncate(time.Microsecond))
 	settings.Patience = perdure.Duration(time.Duration(settings.Patience).Truncate(time.Microsecond))
+	settings.Weights = maps.Clone(settings.Weights)
 	set(tx, tx.agents, name, settings)
 	return nil
+}
+
+func (tx *tx) DeleteAgent(name string) (bool, error) {
+	_, had := tx.agents[name]
+	remove(tx, tx.agents, name)
+	return had, nil
 }
 
 func (tx *tx) PutLimit(l kernel.Limit) error {

@@ -32,9 +32,9 @@ const (
 		where s.type = $1 and s.hash = $2 and s.job_key is null and s.job_phase <> 0 order by o.job desc limit 1`
 	limitFields = `name, coalesce(max, -1), coalesce(per_key, -1), coalesce(rates, '')`
 	limitsSQL   = `select ` + limitFields + ` from perdure."limit" order by name`
-	agentsSQL   = `select name, ageing, patience from perdure.agent`
+	agentsSQL   = `select name, ageing, patience, coalesce(fair, '') from perdure.agent`
 	settingsSQL = `select 1, name || chr(10) || coalesce(rates, ''), coalesce(max, -1)::bigint, coalesce(per_key, -1)::bigint from perdure."limit"
-		union all select 2, name, ageing, patience from perdure.agent
+		union all select 2, name || coalesce(chr(10) || fair, ''), ageing, patience from perdure.agent
 		union all select 3, '', version, min_writer from perdure.schema
 		union all select 4, '', 0, 0 from (select from perdure.lane limit 1) l
 		union all select 5, name || ' ' || settings, 0, 0 from perdure.receiver

@@ -13,7 +13,8 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// The lanes of steps that need a user's own limit have rows in table lane. By them a search finds the lanes that are
+// The lanes of steps that need a user's own limit have rows in table lane. (So have those of shares, see shares.go. Their classes are not
+// negative.) By them a search finds the lanes that are
 // open and have the oldest steps, however many lanes there are. A row has the lane's place: that of its first step, or
 // an earlier one. A place that is too early costs a read of the lane. A place that is too late would hide a step from
 // all searches. So a place is lowered by the transaction that makes an earlier step ready (enter_lanes). It is raised
@@ -28,9 +29,9 @@ import (
 const (
 	classesOf = `
 with recursive class (class) as (
-	(select class from perdure.lane where agent = $1 and closed_name is null order by class limit 1)
+	(select class from perdure.lane where agent = $1 and closed_name is null and class < 0 order by class limit 1)
 	union all
-	select (select l.class from perdure.lane l where l.agent = $1 and l.closed_name is null and l.class > class.class order by l.class limit 1)
+	select (select l.class from perdure.lane l where l.agent = $1 and l.closed_name is null and l.class > class.class and l.class < 0 order by l.class limit 1)
 	from class where class.class is not null
 )`
 
@@ -89,7 +90,7 @@ from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (nam
 	where exists (select from perdure.lane where closed_name is not null) offset 0) u cross join lateral (
 	select ctid from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
 	order by ord, agent, lane limit $3) k) k
-where l.ctid = k.ctid returning l.agent, l.lane`
+where l.ctid = k.ctid returning l.agent, l.lane, l.class, l.type, l.limits`
 
 	closedForSQL = `
 with recursive closed (name, key) as (
@@ -328,8 +329,18 @@ func (tx *tx) laneStatements() (list []*pgwire.Statement) {
 			Array(pgwire.Int8, n, ords).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs))
 	}
 	list = append(list, w.settle()...)
+	var closed []kernel.LaneRef
+	if len(tx.agents) > 0 {
+		closed = slices.SortedFunc(maps.Keys(w.closed), compareLanes)
+	}
 	list = append(list, w.closeStatements()...)
 	tx.lanes = laneChanges{}
+	if st := tx.shares.moveStatement(); st != nil {
+		list = append(list, st)
+	}
+	if st := tx.settleShares(closed); st != nil {
+		list = append(list, st)
+	}
 	return list
 }
 
@@ -397,8 +408,15 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 		agents[ref.Agent] = true
 		delete(tx.lanes.at, ref) // the row has another version now
 		tx.lanes.leave(ref)      // steps may have left it while it was closed
+		if class := r.Int64(); class >= 0 {
+			l := kernel.LaneWith(ref.Agent, r.Text(), kernel.Needs(r.Text()))
+			tx.shares.enter(&l)
+		}
 		return nil
 	}))...)
+	if st := tx.shares.moveStatement(); st != nil && err == nil {
+		err = tx.run(st)
+	}
 	if len(agents) > 0 {
 		tx.wakes |= wakeReady
 	}

@@ -126,6 +126,7 @@ func (d *queueChanges) enterLane(s *kernel.Step) {
 	if lane, ok := kernel.LaneFor(s); ok {
 		d.tx.hasLanes = true
 		d.tx.lanes.enter(lane)
+		d.tx.shares.enter(&lane)
 	}
 }
 
@@ -166,6 +167,7 @@ func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 			d.delReady = appendTo(d.delReady, d.capacity, cache.ReadyEntry{ReadyKey: readyWas, StepRef: now.StepRef})
 			if !readyWas.Lane.Plain() {
 				d.tx.lanes.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane})
+				d.tx.shares.leaveLane(was)
 			}
 		}
 		if readyNow.Ready {

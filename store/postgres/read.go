@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -277,11 +278,15 @@ func (s *Store) Cell(ctx context.Context) (int, error) {
 
 func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSettings, error) {
 	found := map[string]perdure.AgentSettings{}
+	var damaged error
 	_, err := query(ctx, s, pgwire.New(agentsSQL), func(r *pgwire.Reader) struct{} {
-		found[r.Text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond)}
+		name := r.Text()
+		set := perdure.AgentSettings{Ageing: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond)}
+		damaged = cmp.Or(damaged, kernel.ReadFair(&set, r.Text()))
+		found[name] = set
 		return struct{}{}
 	})
-	return found, err
+	return found, cmp.Or(err, damaged)
 }
 
 const bucketsSQL = `select b.name, b.key, b.full_at, b.permit from unnest($1::text[], $2::text[]) as u (name, key)

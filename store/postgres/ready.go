@@ -94,7 +94,9 @@ func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) 
 			return nil, err
 		}
 	}
-	if err := tx.readyOfPermitted(agent, max, types, full, serves, &found); err != nil {
+	set := tx.agents[agent]
+	shareOf := map[kernel.LaneID]string{}
+	if err := tx.readyOfPermitted(agent, max, types, full, serves, shareOf, &found); err != nil {
 		return nil, err
 	}
 	if err := tx.readyOfLanes(agent, max, full, serves, &found); err != nil {
@@ -110,7 +112,22 @@ func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) 
 	if !slices.IsSortedFunc(found, inOrder) { // they come from several queries, each in order
 		slices.SortFunc(found, inOrder)
 	}
-	if len(found) > max {
+	if kernel.IsFair(set) {
+		lanes := make(map[kernel.StepRef]kernel.LaneID, len(found))
+		for i := range found {
+			lanes[found[i].StepRef] = found[i].Lane
+		}
+		order, err := tx.inFairOrder(agent, max, found, shareOf, full, serves, &set)
+		if err != nil {
+			return nil, err
+		}
+		for i := range order {
+			order[i].Lane = lanes[order[i].StepRef]
+		}
+		if found = order; l != nil {
+			l.Returned(found)
+		}
+	} else if len(found) > max {
 		if found = found[:max]; l != nil {
 			l.Returned(found)
 		}
@@ -164,7 +181,7 @@ func (tx *tx) scanReady(agent string) func(*pgwire.Reader) cache.ReadyEntry {
 }
 
 // readyOfPermitted adds the ready steps of jobs that hold a permit of a full job:TYPE limit.
-func (tx *tx) readyOfPermitted(agent string, max int, fullTypes, full []string, serves kernel.Serves, found *[]cache.ReadyEntry) error {
+func (tx *tx) readyOfPermitted(agent string, max int, fullTypes, full []string, serves kernel.Serves, shareOf map[kernel.LaneID]string, found *[]cache.ReadyEntry) error {
 	if len(fullTypes) == 0 {
 		return nil
 	}
@@ -192,7 +209,11 @@ func (tx *tx) readyOfPermitted(agent string, max int, fullTypes, full []string, 
 			priority, ageing := r.Int(), time.Duration(r.Int64())*time.Microsecond
 			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.Text())}
 			if !s.NeedsAny(full, true) && serves.Demand(s.Needs.Demand()) {
-				places[place{kernel.LaneOf(s.Type, s.Needs), kernel.OrderOf(job, priority, ageing), job}] = true
+				lane := kernel.LaneOf(s.Type, s.Needs)
+				places[place{lane, kernel.OrderOf(job, priority, ageing), job}] = true
+				if share := s.Needs.Share(); share != "" {
+					shareOf[lane] = share
+				}
 			}
 			return nil
 		}))

@@ -61,6 +61,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 		w.list = append(w.list, st)
 	}
 	tx.lanes.close(c.CloseLanes)
+	tx.shares.charge(c.Served)
 	crashpoint.Here(crashpoint.PostgresSave)
 	// A few rows go with the next request, which may be the commit. Many rows are sent now: the server can begin with
 	// them, and a conflict is known before the commit. If bundles are made, the transaction's id must be known before

@@ -46,6 +46,7 @@ type Store struct {
 	leastBundle   int // how many jobs make a bundle, at least; 0: no bundles are made
 	indeterminate indeterminate
 	routes        routeTexts
+	fairTexts     fairTexts
 }
 
 var _ kernel.Store = (*Store)(nil)

@@ -101,6 +101,7 @@ type tx struct {
 	limits     []kernel.Limit                  // those that are defined
 	hasLanes   bool                            // table lane may have rows
 	lanes      laneChanges
+	shares     shareChanges
 	agents     map[string]perdure.AgentSettings
 	routing    kernel.Routing
 }
@@ -125,7 +126,12 @@ func (tx *tx) readSettings() *pgwire.Statement {
 			name, rates, _ := strings.Cut(name, "\n")
 			tx.limits = append(tx.limits, kernel.StoredLimit(name, int(value), int(second), rates))
 		case settingAgent:
-			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(second) * perdure.Duration(time.Microsecond)}
+			name, fair, _ := strings.Cut(name, "\n")
+			set := perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(second) * perdure.Duration(time.Microsecond)}
+			if err := tx.store.fairTexts.read(&set, fair); err != nil {
+				return err
+			}
+			tx.agents[name] = set
 		case settingSchema: // a newer program may have migrated the database in the meantime
 			schema := kernel.Schema{Version: int(value), MinWriter: int(second)}
 			return schema.Admit(Schema, "the database")
@@ -306,8 +312,10 @@ const (
 )
 
 const (
-	putAgentSQL = `insert into perdure.agent (name, ageing, patience) values ($1, $2, $3) on conflict (name) do update set ageing = excluded.ageing, patience = excluded.patience`
-	putLimitSQL = `insert into perdure."limit" (name, max, per_key, rates) values ($1, nullif($2, -1), nullif($3, -1), nullif($4, ''))
+	putAgentSQL = `insert into perdure.agent (name, ageing, patience, fair) values ($1, $2, $3, nullif($4, ''))
+		on conflict (name) do update set ageing = excluded.ageing, patience = excluded.patience, fair = excluded.fair`
+	deleteAgentSQL = `delete from perdure.agent where name = $1`
+	putLimitSQL    = `insert into perdure."limit" (name, max, per_key, rates) values ($1, nullif($2, -1), nullif($3, -1), nullif($4, ''))
 		on conflict (name) do update set max = excluded.max, per_key = excluded.per_key, rates = excluded.rates`
 	deleteLimitSQL = `delete from perdure."limit" where name = $1`
 
@@ -326,7 +334,15 @@ func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	if err := tx.closeGate(); err != nil {
 		return err
 	}
-	return tx.run(pgwire.New(putAgentSQL).Text(name).Int64(time.Duration(settings.Ageing).Microseconds()).Int64(time.Duration(settings.Patience).Microseconds()), tx.readSettings())
+	return tx.run(pgwire.New(putAgentSQL).Text(name).Int64(time.Duration(settings.Ageing).Microseconds()).Int64(time.Duration(settings.Patience).Microseconds()).Text(kernel.FairText(&settings)), tx.readSettings())
+}
+
+func (tx *tx) DeleteAgent(name string) (bool, error) {
+	if err := tx.closeGate(); err != nil {
+		return false, err
+	}
+	_, had := tx.agents[name]
+	return had, tx.run(pgwire.New(deleteAgentSQL).Text(name), tx.readSettings())
 }
 
 // PutLimit also stores, for a new limit, the permits that are held.

@@ -79,9 +79,12 @@ func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
 func readAgents(c *conn) (map[string]perdure.AgentSettings, error) {
 	found := map[string]perdure.AgentSettings{}
 	err := each(c, func(r *row) error {
-		found[r.text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond)}
-		return nil
-	}, `SELECT name, ageing, patience FROM perdure_agent`)
+		name := r.text()
+		set := perdure.AgentSettings{Ageing: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond)}
+		err := kernel.ReadFair(&set, r.text())
+		found[name] = set
+		return err
+	}, `SELECT name, ageing, patience, coalesce(fair, '') FROM perdure_agent`)
 	return found, err
 }
 
@@ -96,6 +99,12 @@ func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) 
 		return nil, err
 	}
 	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !defined[limit] })
+	agents, err := tx.Agents()
+	if err != nil {
+		return nil, err
+	}
+	set := agents[agent]
+	shared := map[string][]kernel.Candidate{} // steps of shares that are found by their jobs
 	ready, err := tx.readyOfLanes(agent, max, full, serves)
 	if err != nil {
 		return nil, err
@@ -111,7 +120,7 @@ func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) 
 	for _, limit := range full {
 		if kind, typ, _ := kernel.SplitLimit(limit); kind == kernel.LimitOfJobs {
 			fullLanes[kernel.LaneOf(typ, "")] = true
-			permitted, err := tx.readyPermitted(agent, typ, full, serves)
+			permitted, err := tx.readyPermitted(agent, typ, full, serves, shared)
 			if err != nil {
 				return nil, err
 			}
@@ -146,6 +155,11 @@ func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) 
 	if !slices.IsSortedFunc(ready, kernel.ClaimLess) {
 		slices.SortFunc(ready, kernel.ClaimLess)
 	}
+	if kernel.IsFair(set) {
+		if ready, err = tx.inFairOrder(agent, max, ready[:min(max, len(ready))], shared, full, serves, &set); err != nil {
+			return nil, err
+		}
+	}
 	refs := make([]kernel.StepRef, min(max, len(ready)))
 	for i := range refs {
 		refs[i] = ready[i].StepRef
@@ -161,8 +175,8 @@ func (tx *tx) readyOfLane(agent string, lane kernel.LaneID, max int) ([]kernel.C
 }
 
 // readyPermitted returns the ready steps of the jobs that hold a permit of their type's limit. There are no more such
-// jobs than the limit allows.
-func (tx *tx) readyPermitted(agent, typ string, full []string, serves kernel.Serves) ([]kernel.Candidate, error) {
+// jobs than the limit allows. Those of shares are added to shared.
+func (tx *tx) readyPermitted(agent, typ string, full []string, serves kernel.Serves, shared map[string][]kernel.Candidate) ([]kernel.Candidate, error) {
 	jobs, err := all(tx.c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ?`, kernel.JobLimit(typ))
 	agents, settingsErr := tx.Agents()
 	laned, lanesErr := one(tx.c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane)`)
@@ -177,7 +191,7 @@ func (tx *tx) readyPermitted(agent, typ string, full []string, serves kernel.Ser
 			continue
 		}
 		if ages || laned { // their order is unknown if the settings have changed since they became ready, and so are their lanes
-			steps, err = tx.readyOfJob(job.Job, agent, full, serves)
+			steps, err = tx.readyOfJob(job.Job, agent, full, serves, shared)
 		} else {
 			var priority int
 			if priority, err = one(tx.c, (*row).int, `SELECT priority FROM perdure_step WHERE job = ? AND idx = 0`, job.Job[:]); err != nil {
@@ -195,12 +209,17 @@ func (tx *tx) readyPermitted(agent, typ string, full []string, serves kernel.Ser
 	return ready, nil
 }
 
-// readyOfJob returns the ready steps of a job that are in no closed lane, need no full limit, and are served.
-func (tx *tx) readyOfJob(job perdure.JobID, agent string, full []string, serves kernel.Serves) (ready []kernel.Candidate, err error) {
+// readyOfJob returns the ready steps of a job that are in no closed lane, need no full limit, and are served. Those of
+// shares are added to shared.
+func (tx *tx) readyOfJob(job perdure.JobID, agent string, full []string, serves kernel.Serves, shared map[string][]kernel.Candidate) (ready []kernel.Candidate, err error) {
 	_, err = all(tx.c, func(r *row) struct{} {
 		c, s := readCandidate(r), kernel.Step{Needs: kernel.Needs(r.text())}
 		if !s.NeedsAny(full, true) && serves.Demand(s.Needs.Demand()) {
-			ready = append(ready, c)
+			if share := s.Needs.Share(); share != "" {
+				shared[share] = append(shared[share], c)
+			} else {
+				ready = append(ready, c)
+			}
 		}
 		return struct{}{}
 	}, `SELECT job, idx, ready, coalesce(limits, '') FROM perdure_step s WHERE job = ?1 AND agent = ?2 AND ready IS NOT NULL

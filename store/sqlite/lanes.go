@@ -18,6 +18,8 @@ const laneColumns = `agent, lane, class, type, limits, ord, job, idx`
 func readLane(r *row) (l kernel.Lane) {
 	l.Agent, l.Lane, l.Class = r.text(), kernel.LaneID(r.num()), kernel.LaneID(r.num())
 	l.Type, l.Needs, l.First.Order, l.First.StepRef = r.text(), kernel.Needs(r.text()), r.num(), r.ref()
+	of := kernel.LaneWith(l.Agent, l.Type, l.Needs)
+	l.Kind, l.Share = of.Kind, of.Share
 	return l
 }
 
@@ -32,12 +34,14 @@ func (tx *tx) laneChanged(was, now *kernel.Step) {
 		tx.lanesLeft, tx.lanesEntered = map[kernel.LaneRef]bool{}, map[kernel.LaneRef]kernel.Lane{}
 	}
 	if out {
+		tx.touchShare(&had)
 		tx.lanesLeft[had.LaneRef] = true
 		tx.heads.leave(had.LaneRef, was.StepRef)
 	}
 	if !in {
 		return
 	}
+	tx.touchShare(&has)
 	tx.heads.enter(has.LaneRef, has.First)
 	if first, there := tx.lanesEntered[has.LaneRef]; !there || kernel.ClaimLess(has.First, first.First) < 0 {
 		tx.lanesEntered[has.LaneRef] = has
@@ -72,8 +76,21 @@ func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 			l.For.Name, l.For.Key, l.Agent, int64(l.Lane)); err != nil {
 			return err
 		}
+		if err := tx.touchLane(l.LaneRef); err != nil {
+			return err
+		}
 	}
-	return nil
+	return tx.saveShares()
+}
+
+// touchLane records that a lane has been closed or opened.
+func (tx *tx) touchLane(ref kernel.LaneRef) error {
+	found, err := all(tx.c, readLane, `SELECT `+laneColumns+` FROM perdure_lane WHERE agent = ? AND lane = ? AND class >= 0`, ref.Agent, int64(ref.Lane))
+	for i := range found {
+		l := kernel.LaneWith(ref.Agent, found[i].Type, found[i].Needs)
+		tx.touchShare(&l)
+	}
+	return err
 }
 
 // renewLane deletes a lane without steps, or sets its first step. It does not change a closed lane.
@@ -110,13 +127,16 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err e
 			if err := tx.exec(`UPDATE perdure_lane SET closed_name = NULL, closed_key = NULL WHERE agent = ? AND lane = ?`, l.Agent, int64(l.Lane)); err != nil {
 				return nil, err
 			}
+			if err := tx.touchLane(l); err != nil {
+				return nil, err
+			}
 			if _, err := tx.renewLane(l); err != nil {
 				return nil, err
 			}
 			agents = append(agents, l.Agent)
 		}
 	}
-	return unique(agents, cmp.Compare[string]), nil
+	return unique(agents, cmp.Compare[string]), tx.saveShares()
 }
 
 func readLimitKey(r *row) kernel.LimitKey { return kernel.LimitKey{Name: r.text(), Key: r.text()} }
@@ -184,6 +204,11 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, serves kernel.S
 	if err != nil {
 		return nil, err
 	}
+	return tx.firstOfLanes(agent, of, max)
+}
+
+// firstOfLanes returns the first steps of these lanes.
+func (tx *tx) firstOfLanes(agent string, of []kernel.LaneID, max int) ([]kernel.Candidate, error) {
 	return merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
 		heads := make(map[kernel.LaneID]merge.Head, len(of))
 		for _, lane := range of {
@@ -207,8 +232,8 @@ func (tx *tx) openLanes(agent string, max int, full []string, serves kernel.Serv
 	}
 	var found []open
 	const where = ` FROM perdure_lane WHERE closed_name IS NULL AND agent = ?1`
-	for class := int64(math.MinInt64); ; class++ { // by one jump in the index for each class
-		first, err := all(tx.c, readLane, `SELECT `+laneColumns+where+` AND class >= ?2 ORDER BY class, ord, job, idx LIMIT 1`, agent, class)
+	for class := int64(math.MinInt64); ; class++ { // by one jump in the index for each class; those of shares are not negative
+		first, err := all(tx.c, readLane, `SELECT `+laneColumns+where+` AND class >= ?2 AND class < 0 ORDER BY class, ord, job, idx LIMIT 1`, agent, class)
 		if err != nil {
 			return nil, err
 		}

@@ -82,6 +82,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 			return err
 		}
 	}
+	if err := tx.charge(c.Served); err != nil {
+		return err
+	}
 	return tx.addNotifications(c.WithAlertIDs(alerts))
 }
 

@@ -36,6 +36,7 @@ type tx struct {
 	lanesLeft    map[kernel.LaneRef]bool        // lanes that steps have left since the latest Save
 	lanesEntered map[kernel.LaneRef]kernel.Lane // lanes that steps have entered, with the place of the first
 	heads        laneHeads
+	touched      map[classRef]kernel.Lane // classes of shares whose lanes have changed since the latest Save
 
 	bundles bundleTx
 }
@@ -141,8 +142,14 @@ func (tx *tx) Now() (time.Time, error) {
 
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	tx.agents, tx.changesSettings = nil, true
-	return tx.exec(`INSERT INTO perdure_agent (name, ageing, patience) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET ageing = excluded.ageing, patience = excluded.patience`,
-		name, time.Duration(settings.Ageing).Microseconds(), time.Duration(settings.Patience).Microseconds())
+	return tx.exec(`INSERT INTO perdure_agent (name, ageing, patience, fair) VALUES (?, ?, ?, nullif(?, '')) ON CONFLICT DO UPDATE SET ageing = excluded.ageing, patience = excluded.patience, fair = excluded.fair`,
+		name, time.Duration(settings.Ageing).Microseconds(), time.Duration(settings.Patience).Microseconds(), kernel.FairText(&settings))
+}
+
+func (tx *tx) DeleteAgent(name string) (bool, error) {
+	tx.agents, tx.changesSettings = nil, true
+	n, err := tx.changed(`DELETE FROM perdure_agent WHERE name = ?`, name)
+	return n > 0, err
 }
 
 // PutLimit stores the permits of a new limit that are held. From then on each Save updates them.

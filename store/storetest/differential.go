@@ -30,7 +30,7 @@ type Poster interface {
 func Differential(t *testing.T, seed uint64, steps int, stores ...Poster) {
 	t.Helper()
 	d := &differential{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, effective: map[string]int{}}
-	d.do(0, "put an agent", putAgent(agentWithSettings, time.Minute))
+	d.do(0, "put an agent", putAgent(agentWithSettings, time.Minute, 2))
 	for n := range steps {
 		op := operations[d.rnd.IntN(len(operations))]
 		d.do(n, op.name, op.make(d))
@@ -230,6 +230,7 @@ func (d *differential) newJob() kernel.NewJob {
 		if d.chance(70) {
 			st.Desired, st.Phase, st.Turn, st.Agent, st.ReadyAt = perdure.Done, perdure.Ready, 1, d.agent(), d.time()
 			limitStep(st)
+			d.shareStep(st)
 		} else {
 			d.scrambleStep(st)
 		}
@@ -249,6 +250,7 @@ func (d *differential) waitingSteps(nj kernel.NewJob) kernel.NewJob {
 		if i == 0 {
 			st.Phase, st.Agent, st.ReadyAt, st.Needs = perdure.Ready, d.agent(), d.time(), d.needs()
 			limitStep(st)
+			d.shareStep(st)
 		} else if d.chance(10) {
 			st.Blockers = d.rnd.IntN(3)
 		}
@@ -304,6 +306,7 @@ func (d *differential) scrambleStep(s *kernel.Step) {
 	s.Topic, s.Approval = d.topicOrNone(), kernel.ApprovalState(d.pick("", `{"quorum":2}`))
 	s.Needs = d.needs()
 	limitStep(s)
+	d.shareStep(s)
 	if s.Ageing = 0; s.Agent == agentWithSettings { // other agents have no settings
 		s.Ageing = []time.Duration{0, time.Second, time.Minute}[d.rnd.IntN(3)]
 	}
@@ -322,10 +325,30 @@ func limitStep(s *kernel.Step) {
 	}
 }
 
-func putAgent(name string, ageing time.Duration) act {
+// shareStep gives a share to some steps of agentWithSettings. Other agents are not fair.
+func (d *differential) shareStep(s *kernel.Step) {
+	if s.Agent == agentWithSettings {
+		s.Needs = s.Needs.WithShare(d.shareValue())
+	}
+}
+
+func (d *differential) shareValue() string { return d.pick("", "gold", "iron", "tin", "zinc") }
+
+// putAgent makes the agent fair. Gold has a larger weight.
+func putAgent(name string, ageing time.Duration, gold int) act {
 	return inTx(func(tx kernel.Tx) (any, error) {
-		return nil, tx.PutAgent(name, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
+		return nil, tx.PutAgent(name, perdure.AgentSettings{Ageing: perdure.Duration(ageing), FairBy: "job.labels.metal", Weights: map[string]int{"gold": gold}})
 	})
+}
+
+// charges returns random charges of shares.
+func (d *differential) charges() (all []kernel.Charge) {
+	for _, value := range []string{"", "gold", "iron", "tin", "zinc"} {
+		if d.chance(40) {
+			all = append(all, kernel.Charge{Agent: agentWithSettings, ID: kernel.ShareIDOf(value), Value: value, Amount: int64(1+d.rnd.IntN(5)) * kernel.FairUnit / int64(1+d.rnd.IntN(3))})
+		}
+	}
+	return all
 }
 
 // A random edit is drawn once, into a row of its own, and then copied into the row of each store.

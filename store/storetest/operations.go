@@ -188,7 +188,31 @@ var operations = []operation{
 		return inTx(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(l) })
 	}},
 	{"put an agent", func(d *differential) act {
-		return putAgent(agentWithSettings, time.Duration(1+d.rnd.IntN(3))*time.Second)
+		return putAgent(agentWithSettings, time.Duration(1+d.rnd.IntN(3))*time.Second, 1+d.rnd.IntN(4))
+	}},
+	{"put and delete an agent", func(d *differential) act {
+		name := d.pick("a1", "a2")
+		put := d.chance(50)
+		return inTx(func(tx kernel.Tx) (bool, error) {
+			if put {
+				return true, tx.PutAgent(name, perdure.AgentSettings{Ageing: perdure.Duration(time.Second)})
+			}
+			return tx.DeleteAgent(name)
+		})
+	}},
+	{"charge shares", func(d *differential) act {
+		all := d.charges()
+		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &kernel.Changes{Served: all}, nil })
+	}},
+	{"DeleteShares", func(d *differential) act {
+		return inTx(func(tx kernel.Tx) (bool, error) { return tx.DeleteShares(agentWithSettings, 1000) })
+	}},
+	{"Shares", func(d *differential) act {
+		most, count := d.max(), d.chance(50)
+		return func(store kernel.Store) (any, error) {
+			shares, floor, err := store.Shares(ctx, agentWithSettings, most, count)
+			return []any{shares, floor}, err
+		}
 	}},
 	{"read the agents", func(d *differential) act {
 		return inTx(func(tx kernel.Tx) (map[string]perdure.AgentSettings, error) { return tx.Agents() })

@@ -23,7 +23,7 @@ import (
 
 // Run runs the contract. open returns an empty store; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) kernel.Store) {
-	for _, c := range slices.Concat(submitChecks, togetherChecks, saveChecks, lockChecks, findChecks, alertChecks, readChecks, registryChecks, hostChecks, roleChecks, fenceChecks, inFlightChecks, statisticsChecks, sharedChecks, raceChecks, bulkChecks, accessChecks, outboxChecks, logChecks, artifactChecks, scheduleChecks, signalChecks, storedChecks) {
+	for _, c := range slices.Concat(submitChecks, togetherChecks, saveChecks, lockChecks, findChecks, fairChecks, alertChecks, readChecks, registryChecks, hostChecks, roleChecks, fenceChecks, inFlightChecks, statisticsChecks, sharedChecks, raceChecks, bulkChecks, accessChecks, outboxChecks, logChecks, artifactChecks, scheduleChecks, signalChecks, storedChecks) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
 			t.Cleanup(func() {

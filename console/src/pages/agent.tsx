@@ -6,7 +6,7 @@ import { link } from "../router.ts";
 import { hostOf } from "../spans.ts";
 import { unknownMark, type Mark } from "../state.ts";
 import { span } from "../time.ts";
-import type { AgentInfo, HolderHealth, ListLimit } from "../types.ts";
+import type { AgentInfo, HolderHealth, ListLimit, Share } from "../types.ts";
 import { Ago, AsOf, Count, nouns, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 import { agentMark, Failures, noAgeing } from "./agents.tsx";
 
@@ -96,11 +96,64 @@ export function OneAgent({ name }: { name: string }) {
               <dd>{agent.patience}</dd>
             </>
           )}
+          {agent.fairBy && (
+            <>
+              <dt title="Runs are dispatched in turn from the jobs with each value">fair by</dt>
+              <dd>
+                <code>{agent.fairBy}</code>
+              </dd>
+            </>
+          )}
         </dl>
       </div>
+      {(agent.fairBy || agent.shares) && <Shares shares={agent.shares ?? []} />}
       {agent.health && <Holders health={agent.health} />}
       <AsOf at={page.at} />
     </>
+  );
+}
+
+/** The shares that go first. */
+function Shares({ shares }: { shares: Share[] }) {
+  return (
+    <section class="box data" aria-labelledby="shares">
+      <header>
+        <h2 id="shares">Shares</h2>
+        <span class="muted">{shares.length}</span>
+      </header>
+      {shares.length === 0 ? (
+        <p class="fine">No share has ready steps.</p>
+      ) : (
+        <table aria-labelledby="shares">
+          <thead>
+            <tr>
+              <th>Share</th>
+              <th class="w-num num">Weight</th>
+              <th class="w-num num">Ready</th>
+              <th class="w-num num">Ahead</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shares.map((one) => (
+              <tr key={one.value}>
+                <td title={one.value}>
+                  <bdi>{one.value}</bdi>
+                </td>
+                <td class="num">{one.weight}</td>
+                <td class="num">
+                  {one.ready}
+                  {one.readyCapped ? "+" : ""}
+                </td>
+                <td class="num">{Math.round(one.ahead * 100) / 100}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      <div class="below">
+        <span class="muted small">Runs are dispatched from the shares in turn; the first of the list goes first. Ahead: how many runs of weight 1 a share has got more than the least that counts.</span>
+      </div>
+    </section>
   );
 }
 

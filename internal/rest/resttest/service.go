@@ -41,6 +41,7 @@ type Service struct {
 	OnStats        func(context.Context) (*operate.Stats, error)
 	OnListAgents   func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent     func(ctx context.Context, name string) (*perdure.AgentView, error)
+	OnDeleteAgent  func(ctx context.Context, name string) error
 	OnPutAgent     func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
 	OnListNodes    func(context.Context) ([]perdure.NodeView, error)
 	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
@@ -250,6 +251,10 @@ func (s *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
 
 func (s *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentView, error) {
 	return s.OnGetAgent(ctx, name)
+}
+
+func (s *Service) DeleteAgent(ctx context.Context, name string) error {
+	return s.OnDeleteAgent(ctx, name)
 }
 
 func (s *Service) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {

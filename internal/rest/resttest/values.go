@@ -426,6 +426,7 @@ func Full() *Service {
 			agent := Agent(name)
 			return &agent, nil
 		},
+		OnDeleteAgent: func(context.Context, string) error { return nil },
 		OnPutAgent: func(_ context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error) {
 			agent := Agent(name)
 			agent.AgentSettings = settings
@@ -485,11 +486,17 @@ func Nodes() []perdure.NodeView {
 		Leads: []perdure.RoleView{{Role: "supervisor", Epoch: 3, Until: At}}, StandsBy: []perdure.RoleView{}, Since: At, SeenAt: At}}
 }
 
+// AgentSettings has a value in each field.
+func AgentSettings() perdure.AgentSettings {
+	return perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute), FairBy: "job.labels.customer", Weights: map[string]int{"gold": 4}}
+}
+
 // Agent is an agent with settings.
 func Agent(name string) perdure.AgentView {
-	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At,
+	return perdure.AgentView{Name: name, AgentSettings: AgentSettings(), Holders: 2, Gone: 1, SeenAt: At,
 		AsOf: At, Nodes: 1, Slots: 4, Running: 3, Ready: 9, ReadyCapped: true, OldestReady: At, Refused: 2, Errors: map[string]int{"503": 5, "": 1},
-		Health: []perdure.HolderHealth{{Holder: "h3-1", Runs: 20, Done: 4, MeanDuration: perdure.Duration(1500 * time.Millisecond), Weight: 0.1}}}
+		Health: []perdure.HolderHealth{{Holder: "h3-1", Runs: 20, Done: 4, MeanDuration: perdure.Duration(1500 * time.Millisecond), Weight: 0.1}},
+		Shares: []perdure.ShareView{{Value: "gold", Weight: 4, Ahead: 0.5, Ready: 1000, ReadyCapped: true}}}
 }
 
 // Stats has a value in each field.

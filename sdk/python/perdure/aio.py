@@ -130,6 +130,7 @@ class AsyncClient:
     list_agents = _call(Client.list_agents)
     get_agent = _call(Client.get_agent)
     put_agent = _call(Client.put_agent)
+    delete_agent = _call(Client.delete_agent)
     list_nodes = _call(Client.list_nodes)
     job_schema = _call(Client.job_schema)
     ready = _call(Client.ready)

@@ -469,17 +469,28 @@ class Client:
         ageing: Union[str, Seconds, None] = None,
         *,
         patience: Union[str, Seconds, None] = None,
+        fair_by: str = "",
+        weights: Optional[Mapping[str, int]] = None,
         author: str = "",
     ) -> AgentInfo:
         """Sets how long a head start one level of priority gives, and how long a step waits for room before it reserves a host.
 
-        Both are seconds, a timedelta, or a duration like "10m". One that is missing gets its default.
+        Both are seconds, a timedelta, or a duration like "10m". fair_by, such as "job.labels.customer", divides the ready
+        steps into shares, which get runs in turn; weights are those of single shares. What is missing gets its default.
         """
-        body = {}
+        body: Dict[str, Any] = {}
         for field, value in (("ageing", ageing), ("patience", patience)):
             if value is not None:
                 body[field] = value if isinstance(value, str) else clock.duration(seconds(value, field))
+        if fair_by:
+            body["fairBy"] = fair_by
+        if weights:
+            body["weights"] = dict(weights)
         return cast(AgentInfo, self._send("PUT", _named("agents", name), body, author))
+
+    def delete_agent(self, name: str, *, author: str = "") -> None:
+        """Removes the settings of an agent, which has the defaults then."""
+        self._send("DELETE", _named("agents", name), None, author)
 
     def list_nodes(self) -> List[Node]:
         """Returns the nodes of the grid, with the roles that each leads."""

@@ -499,6 +499,17 @@ class HolderHealth(_HolderHealth):
     pass
 
 
+class _Share(TypedDict):
+    ahead: float
+    ready: int
+    value: str
+    weight: int
+
+
+class Share(_Share, total=False):
+    readyCapped: bool
+
+
 class _AgentInfo(TypedDict):
     ageing: str
     holders: int
@@ -508,6 +519,7 @@ class _AgentInfo(TypedDict):
 class AgentInfo(_AgentInfo, total=False):
     asOf: str
     errors: Dict[str, int]
+    fairBy: str
     gone: int
     health: List[HolderHealth]
     nodes: int
@@ -518,7 +530,9 @@ class AgentInfo(_AgentInfo, total=False):
     refused: int
     running: int
     seenAt: str
+    shares: List[Share]
     slots: int
+    weights: Dict[str, int]
 
 
 class _Role(TypedDict):

@@ -487,10 +487,16 @@ export class Client {
 
   /**
    * Sets what a level of priority means for an agent (`{ ageing: "10m" }`), and how long its steps wait for room on a host
-   * before they reserve one (`{ patience: "2m" }`). A setting that is missing gets its default.
+   * before they reserve one (`{ patience: "2m" }`); and divides its ready steps into shares, which get runs in turn
+   * (`{ fairBy: "job.labels.customer", weights: { gold: 4 } }`). A setting that is missing gets its default.
    */
   async putAgent(name: string, settings: AgentSettings, options: ActOptions = {}): Promise<AgentInfo> {
     return await this.#change<AgentInfo>("PUT", agentPath(name), settings, options);
+  }
+
+  /** Removes the settings of an agent, which has the defaults then. */
+  async deleteAgent(name: string, options: ActOptions = {}): Promise<void> {
+    await this.#change("DELETE", agentPath(name), undefined, options);
   }
 
   /** The processes that share the store, with their agents and roles. */

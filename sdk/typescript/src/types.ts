@@ -19,6 +19,7 @@ export interface AgentInfo {
   name: string;
   asOf?: string;
   errors?: Record<string, number>;
+  fairBy?: string;
   gone?: number;
   health?: HolderHealth[];
   nodes?: number;
@@ -30,14 +31,20 @@ export interface AgentInfo {
   refused?: number;
   running?: number;
   seenAt?: string;
+  shares?: Share[];
   slots?: number;
+  weights?: Record<string, number>;
 }
 
 export interface AgentSettings {
   /** The head start of one level of priority: 1s to 10 years, which is the default */
   ageing?: string;
+  /** An expression of the job, such as job.labels.customer: runs are dispatched in turn from the shares of jobs with the same value */
+  fairBy?: string;
   /** How long a step waits for room on a host before it reserves one: 1s to 30d, default 1m */
   patience?: string;
+  /** The weights of shares, by their values: 1 to 1,000, and 1 for those that are not named. At most 1,000 */
+  weights?: Record<string, number>;
 }
 
 export interface AgentStats {
@@ -1263,6 +1270,14 @@ export interface SettleOptions {
   output?: unknown;
   /** For the history */
   reason?: string;
+}
+
+export interface Share {
+  ahead: number;
+  ready: number;
+  value: string;
+  weight: number;
+  readyCapped?: boolean;
 }
 
 export interface SignalBody {

@@ -66,7 +66,8 @@ assert.deepEqual((await client.putLimit("ads", { max: 3, rate: "5/s", burst: 9, 
 await client.deleteLimit("ads");
 assert.equal((await client.listAgents()).length, 1);
 assert.equal((await client.getAgent("http")).ageing, "10m");
-assert.equal((await client.putAgent("http", { ageing: "1h", patience: "2m" })).ageing, "1h");
+assert.equal((await client.putAgent("http", { ageing: "1h", patience: "2m", fairBy: "job.labels.customer", weights: { gold: 4 } })).ageing, "1h");
+await client.deleteAgent("http");
 assert.equal((await client.listNodes())[0]?.leads[0]?.role, "supervisor");
 await client.jobSchema();
 await client.health();

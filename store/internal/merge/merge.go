@@ -7,8 +7,11 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// more is the factor by which more steps are read of lanes of which too few were read.
-const more = 8
+// More is the factor by which more steps are read of lanes of which too few were read.
+const More = 8
+
+// Part returns how many steps are read of each lane at first, if max are wanted of all of them.
+func Part(max, lanes int) int { return (max + lanes) / (lanes + 1) }
 
 // Head is the first steps of a lane, in the order of kernel.ClaimLess.
 type Head struct {
@@ -25,7 +28,7 @@ func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (ma
 		return nil, nil
 	}
 	heads := make(map[kernel.LaneID]Head, len(of))
-	for n := (max + len(of) - 1) / len(of); ; n *= more {
+	for n := (max + len(of) - 1) / len(of); ; n *= More {
 		n = min(n, max)
 		got, err := read(of, n)
 		if err != nil {
@@ -48,4 +51,37 @@ func First(max int, of []kernel.LaneID, read func(of []kernel.LaneID, n int) (ma
 			return all, nil
 		}
 	}
+}
+
+// Join returns the first steps of two groups of lanes of one share. Those behind the last step of a group that has more are
+// left out, because unread steps come before them.
+func Join(a, b kernel.ShareHead) kernel.ShareHead {
+	j := a
+	j.Whole = a.Whole && b.Whole
+	j.Steps = slices.Concat(a.Steps, b.Steps)
+	slices.SortFunc(j.Steps, kernel.ClaimLess)
+	for _, h := range []kernel.ShareHead{a, b} {
+		if h.Whole {
+			continue
+		}
+		j.Steps = upTo(j.Steps, h.Steps)
+	}
+	return j
+}
+
+// upTo returns the steps up to the last one of read.
+func upTo(steps, read []kernel.Candidate) []kernel.Candidate {
+	if len(read) == 0 {
+		return nil
+	}
+	last := read[len(read)-1]
+	end, _ := slices.BinarySearchFunc(steps, last, kernel.ClaimLess)
+	return steps[:min(end+1, len(steps))]
+}
+
+// Add adds steps of a share that were found in another way, all that there are.
+func Add(h kernel.ShareHead, steps []kernel.Candidate) kernel.ShareHead {
+	joined := Join(h, kernel.ShareHead{Steps: steps, Whole: true})
+	joined.Steps = slices.Compact(joined.Steps)
+	return joined
 }
