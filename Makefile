@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build brokers console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover grid soak test-console test-access faults lint pictures bench bench-quick bench-micro test-children images fmt clean
+.PHONY: help build brokers console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover grid soak test-console test-access test-bulk test-fair test-rates test-schedules test-children images faults lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -224,6 +224,19 @@ test-bulk: ## the figures of bulk acts, each with its goal: PARKED=100000 parked
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/figures -run BulkFigures -parked $(PARKED) -out $(CURDIR)/bin/test-bulk
 
 PARKED ?= 100000
+
+test-schedules: ## fifty rules of schedules through ten years in twelve time zones, minute by minute (minutes)
+	$(GO) test -count=1 -timeout 0 ./internal/kernel -run TestTimesAgreeWithAWalk -years 10
+
+test-fair: ## the figures of fair share, each with its goal: a customer with WAITING=1000000 jobs, 10,000 shares, on both stores (minutes)
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/figures -run FairFigures -waiting $(WAITING) -out $(CURDIR)/bin/test-fair
+
+WAITING ?= 1000000
+
+test-rates: ## how much of a rate is used if enough jobs wait, each with its goal, on both stores (minutes)
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/figures -run RateFigures -ratetime 20s -out $(CURDIR)/bin/test-rates
 
 test-children: ## the figures of child jobs, each with its goal: CHILDREN=100000 children of one step on PostgreSQL (minutes)
 	scripts/setup

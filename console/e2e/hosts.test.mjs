@@ -138,6 +138,25 @@ test("the page of an agent has its settings, and how the runs of its holders hav
   await page.getByRole("heading", { name: "There is no such agent" }).waitFor();
 });
 
+test("the page of an agent has the shares that go first", async (t) => {
+  const page = await open(t, "agents");
+  await adds(page, "agents/exec", {
+    fairBy: "job.labels.customer",
+    shares: [
+      { value: html, weight: 4, ahead: 0, ready: 7 },
+      { value: "flood", weight: 1, ahead: 2.5, ready: 1000, readyCapped: true },
+    ],
+  });
+  await page.getByRole("link", { name: "exec", exact: true }).click();
+  const shares = page.getByRole("table", { name: "Shares" });
+  await eventually(async () => assert.deepEqual(await shares.locator("tbody tr td:first-child").allInnerTexts(), [html, "flood"]));
+  await page.getByText("job.labels.customer", { exact: true }).waitFor();
+  assert.deepEqual((await shares.locator("tbody tr").nth(0).locator("td.num").allInnerTexts()).slice(0, 2), ["4", "7"]);
+  assert.match(await shares.locator("tbody tr").nth(1).innerText(), /1,?000/);
+  assert.equal(await page.locator("main img").count(), 0);
+  await violations(page, "an agent with shares", { at: [narrow, wide] });
+});
+
 test("a host is drained, is ready again, and is removed once it is drained and has no runs", async (t) => {
   const page = await open(t, "hosts/h1");
   const remove = page.getByRole("button", { name: "Remove …" });

@@ -20,9 +20,9 @@ var childJobs = flag.Int("children", 3000, "children of one step; from 100,000 o
 const (
 	fullChildren   = 100_000
 	childrenRounds = 3
-	goalOfJobs     = 1.5 // the time of N children, in that of N jobs
-	goalUndoOfDo   = 2.5 // the time of their undo, in that of their do; docs/performance.md says why it is not 1
-	goalOwner      = 2.0 // for 1,000 children
+	goalOfJobs     = 1.5  // the time of N children, in that of N jobs
+	goalUndoOfDo   = 2.5  // the time of their undo, in that of their do; docs/performance.md says why it is not 1
+	goalOwner      = 2.0  // for 1,000 children
 	goalHeap       = 64.0 // MiB that N children need more than N/4
 )
 

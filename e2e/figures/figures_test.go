@@ -12,6 +12,8 @@
 //	server_test.go    times of the API
 //	consoles_test.go  the throughput of a node with open consoles
 //	browser_test.go   what console/e2e/figures.mjs measures in Chromium
+//	bulk_test.go      acts on many jobs (make test-bulk)
+//	fair_test.go      one customer with very many jobs, and many shares (make test-fair)
 //	tokens_test.go    wrong tokens, and the calls of others meanwhile (make test-access)
 //	report_test.go    the tables
 package figures

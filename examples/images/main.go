@@ -84,8 +84,8 @@ func resize(_ context.Context, p picture) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
 	whole, err := png.Decode(f)
+	_ = f.Close() // it was only read
 	if err != nil {
 		return "", perdure.Rejected(fmt.Errorf("%s: %w", p.Image, err), "damaged")
 	}

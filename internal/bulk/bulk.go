@@ -189,8 +189,8 @@ func (w *Worker) round(ctx context.Context) (done roundDone, err error) {
 	return done, nil
 }
 
-// rest leaves the writers to others after a round on which they worked for so long: for share-1 times as long while others
-// write, and at least until no other has written for as long.
+// rest leaves the writers to others after a round on which they worked for so long. It ends when no other has written for
+// as long, and at the latest after share-1 times as long.
 func (w *Worker) rest(ctx context.Context, took time.Duration) {
 	look := min(max(took/looks, minLook), maxLook)
 	least, most := max(took, look), min((share-1)*took, maxRest)

@@ -66,6 +66,7 @@ type Queue struct {
 	storeLateSince time.Time // since when requests have waited for long to be stored; zero if none does
 
 	reopenings reopenings
+	clockError time.Duration // the store's clock minus this node's, when a transaction last noted rates
 	asides     asides
 	firstAgent atomic.Value // string: claims of the agents from this name on are served first (orderByAgent)
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// maxReopenings bounds how many keys this node remembers, and maxReopened how many of them one transaction opens lanes
-// for. The supervisor opens the lanes of others.
+// maxReopenings bounds how many keys this node remembers. The supervisor opens the lanes of others. maxReopened bounds for
+// how many of them one transaction opens lanes. The next transaction, which follows at once, opens more.
 const (
 	maxReopenings = 100_000
-	maxReopened   = 1000
+	maxReopened   = MaxOpened
 )
 
 // reopenings are the keys for which this node has closed lanes because of a rate, and when the rate has room. Any
@@ -49,6 +49,14 @@ func (r *reopenings) remove(o kernel.Reopening) {
 		heap.Remove(&r.byTime, had.index)
 		delete(r.byKey, o.Key)
 	}
+}
+
+// next returns the earliest key; nil if there is none.
+func (r *reopenings) next() *reopening {
+	if len(r.byTime) == 0 {
+		return nil
+	}
+	return r.byTime[0]
 }
 
 // due returns keys whose time has come, in no order, and at most maxReopened.
@@ -111,6 +119,16 @@ func (q *Queue) noteRates(opened, closed []kernel.Reopening, agents map[string]t
 	for name, at := range agents {
 		q.wakeAt(q.agent(name), at.Sub(now))
 	}
+	q.clockError = now.Sub(q.env.Now())
+	q.wakeForNext()
+}
+
+// wakeForNext has a transaction begin when the earliest key has room. It opens the lanes of all keys that have room by then,
+// of whatever agent, and then calls this again.
+func (q *Queue) wakeForNext() {
+	if next := q.reopenings.next(); next != nil {
+		q.wakeAt(q.agent(next.Agent), next.At.Sub(q.env.Now().Add(q.clockError)))
+	}
 }
 
 // wakeAt wakes the claims of an agent after a time, unless they are woken before that anyway.
@@ -125,9 +143,15 @@ func (q *Queue) wakeAt(a *agentQueue, after time.Duration) {
 		if a.rateWake.Equal(at) {
 			a.rateWake = time.Time{}
 		}
-		idle := len(a.waiting) == 0
+		idle := len(a.waiting) == 0 && q.OnRoom != nil
+		if idle { // claims of other nodes may wait for the lanes that this node has closed
+			for _, o := range q.reopenings.due(q.env.Now().Add(q.clockError)) {
+				q.reopenings.remove(o)
+			}
+			q.wakeForNext()
+		}
 		q.mu.Unlock()
-		if idle && q.OnRoom != nil { // claims of other nodes may wait for the lanes that this node has closed
+		if idle {
 			q.OnRoom()
 		}
 		q.Wake([]string{a.name})

@@ -585,8 +585,8 @@ func (t *Transaction) noteRates() {
 			agents[s.agent] = at
 		}
 	}
-	if len(t.reopened)+len(closed)+len(agents) > 0 {
-		t.q.noteRates(t.reopened, closed, agents, t.limits.counted.Now)
+	if now := t.limits.counted.Now; !now.IsZero() {
+		t.q.noteRates(t.reopened, closed, agents, now)
 	}
 }
 

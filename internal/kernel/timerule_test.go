@@ -4,7 +4,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,12 +51,8 @@ func at(t testing.TB, text string) time.Time {
 	return at
 }
 
-// walked are rules with an evaluator of their own for each minute of a clock on the wall.
-var walked = []struct {
-	cron    string
-	elapsed bool
-	names   func(time.Time) bool
-}{
+// walked are rules for what random ones do not name.
+var walked = []walkedRule{
 	{"30 2 * * *", false, func(r time.Time) bool { return r.Hour() == 2 && r.Minute() == 30 }},
 	{"0,30 0-3 * * *", false, func(r time.Time) bool { return r.Hour() <= 3 && r.Minute()%30 == 0 }},
 	{"@daily", false, func(r time.Time) bool { return r.Hour() == 0 && r.Minute() == 0 }},
@@ -77,10 +75,97 @@ var walked = []struct {
 	}},
 }
 
+// walkedRule is a rule with an evaluator of its own for each minute of a clock on the wall.
+type walkedRule struct {
+	cron    string
+	elapsed bool
+	names   func(time.Time) bool
+}
+
+// randomField returns a field of a cron text, from low to high, and the numbers that it names. dense allows many of them.
+func randomField(rnd *rand.Rand, low, high int, dense bool) (text string, named map[int]bool) {
+	named = map[int]bool{}
+	number := func() int { return low + rnd.IntN(high-low+1) }
+	switch kind := rnd.IntN(4); {
+	case kind == 0 || kind == 1 && !dense:
+		var list []string
+		for range 1 + rnd.IntN(3) {
+			n := number()
+			named[n] = true
+			list = append(list, strconv.Itoa(n))
+		}
+		return strings.Join(list, ","), named
+	case kind == 1:
+		a, b := number(), number()
+		for n := min(a, b); n <= max(a, b); n++ {
+			named[n] = true
+		}
+		return fmt.Sprintf("%d-%d", min(a, b), max(a, b)), named
+	case kind == 2:
+		from, step := number(), (high-low)/4+rnd.IntN(4)+1
+		for n := from; n <= high; n += step {
+			named[n] = true
+		}
+		return fmt.Sprintf("%d-%d/%d", from, high, step), named
+	}
+	step := (high-low)/4 + rnd.IntN(4) + 1
+	for n := low; n <= high; n += step {
+		named[n] = true
+	}
+	return fmt.Sprintf("*/%d", step), named
+}
+
+// randomRules returns rules with random fields, the same ones each time. Of the days of month and week, one is * in half of
+// them; else a rule names the days that either names.
+func randomRules(n int) (rules []walkedRule) {
+	rnd := rand.New(rand.NewPCG(22, uint64(n)))
+	for range n {
+		minute, minutes := randomField(rnd, 0, 59, false)
+		hour, hours := randomField(rnd, 0, 23, true)
+		if rnd.IntN(4) == 0 {
+			hour = "*"
+			for h := range 24 {
+				hours[h] = true
+			}
+		}
+		day, month, weekday := "*", "*", "*"
+		var days, months, weekdays map[int]bool
+		if kind := rnd.IntN(6); kind < 2 {
+			day, days = randomField(rnd, 1, 31, true)
+		} else if kind < 4 {
+			weekday, weekdays = randomField(rnd, 0, 6, true)
+		}
+		if days != nil && rnd.IntN(2) == 0 {
+			day, days = "10-20", map[int]bool{}
+			for d := 10; d <= 20; d++ {
+				days[d] = true
+			}
+			weekday, weekdays = "1,5", map[int]bool{1: true, 5: true}
+		}
+		if rnd.IntN(4) == 0 {
+			month, months = randomField(rnd, 1, 12, true)
+		}
+		rules = append(rules, walkedRule{strings.Join([]string{minute, hour, day, month, weekday}, " "), len(hours) == 24, func(r time.Time) bool {
+			if !minutes[r.Minute()] || !hours[r.Hour()] || months != nil && !months[int(r.Month())] {
+				return false
+			}
+			ofMonth, ofWeek := days != nil && days[r.Day()], weekdays != nil && weekdays[int(r.Weekday())]
+			return days == nil && weekdays == nil || ofMonth || ofWeek
+		}})
+	}
+	return rules
+}
+
 // TestTimesAgreeWithAWalk compares the times of rules with those that a walk finds, minute by minute: a rule that goes by
 // elapsed time fires whenever the clock shows a time that it names; any other rule fires when the clock shows such a time for
-// the first time, or jumps over it (F282, F283, F284). -years 10 walks through ten years.
+// the first time, or jumps over it (F282, F283, F284). -years 10 walks through ten
+// years, with fifty rules.
 func TestTimesAgreeWithAWalk(t *testing.T) {
+	random := 10
+	if *years > 1 {
+		random = 40
+	}
+	walked := slices.Concat(walked, randomRules(random))
 	for name, year := range zones {
 		t.Run(strings.ReplaceAll(name, "/", "-"), func(t *testing.T) {
 			t.Parallel()

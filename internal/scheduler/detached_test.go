@@ -201,13 +201,13 @@ func TestFirstParkedChildIsNamed(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		f := newFamily(t, store)
 		f.failing(1, 3)
-		id := f.submit(fmt.Sprintf(`
+		id := f.submit(`
 type: album
 steps:
   s:
     forEach: {range: [0, 5]}
     job: {input: {index: "${index}"}, definition: {type: one, onFailure: park, steps: {s: {agent: a, with: "${input}", retry: {attempts: 1}}}}}
-`))
+`)
 		counts := func() (kernel.Children, *perdure.ChildCounts) {
 			s, c := f.step(id, "s")
 			return c, kernel.ChildCountsOf(s, &c)

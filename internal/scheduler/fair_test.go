@@ -162,6 +162,7 @@ func TestBadFairnessIsRefused(t *testing.T) {
 			want    string
 		}{
 			"another root":   {by: "input.customer", want: "cannot be read here"},
+			"a like name":    {by: "input.key", want: "cannot be read here"},
 			"the id":         {by: "job.id", want: "cannot be read here"},
 			"an output":      {by: "steps.s.output", want: "cannot be read here"},
 			"braces":         {by: "${job.type}", want: "without braces"},

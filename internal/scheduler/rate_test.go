@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -65,6 +66,44 @@ func TestRatesAreUsedAndKept(t *testing.T) {
 	}
 }
 
+// Keys whose rates have room at different times are each opened at their own time, also if nothing else happens then.
+func TestRatesOfKeysOutOfStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, ofKey, apart = 9, 20, 23 * time.Millisecond
+		d := open(t, memory.New(), scheduler.Config{})
+		if err := d.PutLimit(t.Context(), "ads", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Rate: "5/s", Burst: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		began, ends := time.Now(), map[string]time.Duration{}
+		go func() {
+			for key := range keys {
+				for range ofKey {
+					d.submit(fmt.Sprintf("type: t\ninput: {n: %d}\nsteps:\n  s: {agent: a, limits: [{name: ads, key: \"${input.n}\"}]}\n", key))
+				}
+				time.Sleep(apart)
+			}
+		}()
+		for n := 0; n < ofKey*keys; {
+			runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 8, Wait: 10 * time.Second})
+			if len(runs) == 0 {
+				t.Fatalf("%d of %d were dispatched, and then none for 10 s", n, ofKey*keys)
+			}
+			for _, run := range runs {
+				ends[fmt.Sprint(d.job(run.Job).Input)] = time.Since(began)
+				d.report("h", run, perdure.OutcomeDone)
+			}
+			n += len(runs)
+		}
+		for key := range keys {
+			input := fmt.Sprint(json.RawMessage(fmt.Sprintf(`{"n":%d}`, key)))
+			least := time.Duration(key)*apart + (ofKey-1)*time.Second/5
+			if took := ends[input]; took < least || took > least+20*time.Millisecond {
+				t.Errorf("key %d: the last run began after %s; want %s", key, took, least)
+			}
+		}
+	})
+}
+
 // F275: a limit that is deleted and set again has its bucket still.
 func TestRateIsKeptWhenTheLimitIsSetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -106,12 +145,18 @@ func TestLaneIsOpenedForOtherNodes(t *testing.T) {
 		if err := d.PutLimit(t.Context(), "ads", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Rate: "1/m", Burst: 1}}); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 {
-			d.submit("type: t\nsteps:\n  s: {agent: a, limits: [{name: ads, key: k}]}\n")
+		claimOne := func(key string) {
+			t.Helper()
+			for range 2 {
+				d.submit("type: t\nsteps:\n  s: {agent: a, limits: [{name: ads, key: " + key + "}]}\n")
+			}
+			if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2}); len(runs) != 1 {
+				t.Fatalf("%d runs", len(runs))
+			}
 		}
-		if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2}); len(runs) != 1 {
-			t.Fatalf("%d runs", len(runs))
-		}
+		claimOne("k")
+		time.Sleep(20 * time.Second)
+		claimOne("later")
 		closed := func() bool {
 			poll, err := d.store.Poll(t.Context(), nil)
 			if err != nil {
@@ -119,7 +164,7 @@ func TestLaneIsOpenedForOtherNodes(t *testing.T) {
 			}
 			return poll.LanesClosed
 		}
-		time.Sleep(59 * time.Second)
+		time.Sleep(59 * time.Second) // the first key has had room for 19 s
 		synctest.Wait()
 		if !closed() {
 			t.Error("open before the rate has room")
@@ -127,7 +172,7 @@ func TestLaneIsOpenedForOtherNodes(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if closed() {
-			t.Error("closed although the rate has room")
+			t.Error("closed although the rates have room")
 		}
 	})
 }

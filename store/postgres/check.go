@@ -300,8 +300,24 @@ func (c *checking) lost(faults *[]string) error {
 			return err
 		}
 	}
-	return c.snapshot(func() error { return c.read(pgwire.New(strayLabelsSQL).Each(see)) })
+	return c.snapshot(func() error {
+		return c.read(pgwire.New(strayLabelsSQL).Each(see), pgwire.New(wrongSharesSQL).Each(func(r *pgwire.Reader) error {
+			if fault := check.WrongShare(r.Text(), r.Text(), r.Text(), r.Bool()); len(*faults) < check.MaxFaults {
+				*faults = append(*faults, fault)
+			}
+			return nil
+		}))
+	})
 }
+
+// wrongSharesSQL selects the shares that have open lanes without being marked as waiting, which hides their steps, and those of
+// which two rows have different counts.
+const wrongSharesSQL = `
+select l.agent, min(l.limits), '', false from perdure.lane l where l.closed_name is null and l.class >= 0
+and not exists (select from perdure.share s where s.class = l.class and s.agent = l.agent and s.waiting) group by l.agent, l.class
+union all
+select agent, '', min(value), true from perdure.share group by agent, share having min(served) <> max(served)
+limit 1000`
 
 // lostPage is how many jobs are read in one snapshot.
 const lostPage = 5000

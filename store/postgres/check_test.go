@@ -32,7 +32,7 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 		nj.Job.Labels, nj.Job.Input, nj.Job.CompleteBy = map[string]string{"zone": "eu"}, []byte(strings.Repeat("1", 5000)), at
 		switch st := nj.Steps[0]; n {
 		case 0:
-			st.Needs = `[{"name":"ads","key":"a"}]`
+			st.Needs = kernel.Needs(`[{"name":"ads","key":"a"}]`).WithShare("gold")
 		case 1:
 			st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, 1, "h", "r", at
 			nj.Job.HasPermit = true
@@ -52,11 +52,14 @@ func TestCheckFindsWrongEntries(t *testing.T) {
 	for sql, want := range map[string]string{
 		"select 1":                 "",
 		"delete from perdure.open": "missing in open",
-		"update perdure.open set look_at = now()":                                  "missing in open or has other values",
-		"delete from perdure.ready":                                                "missing in ready",
-		"update perdure.ready set ord = 1":                                         "missing in ready",
-		"update perdure.lane set ord = ord + 1":                                    "missing in lane or has other values",
-		"delete from perdure.lane":                                                 "needs limits, and is missing in lane",
+		"update perdure.open set look_at = now()":  "missing in open or has other values",
+		"delete from perdure.ready":                "missing in ready",
+		"update perdure.ready set ord = 1":         "missing in ready",
+		"update perdure.lane set ord = ord + 1":    "missing in lane or has other values",
+		"delete from perdure.lane":                 "needs limits, and is missing in lane",
+		"update perdure.share set waiting = false": "share gold of agent http has open lanes, and is not marked as waiting",
+		"delete from perdure.share":                "share gold of agent http has open lanes",
+		"insert into perdure.share select agent, 7, share, kind, value, type, limits, 5, false from perdure.share": "share gold of agent http has rows with different counts",
 		"delete from perdure.due":                                                  "missing in due",
 		"delete from perdure.out":                                                  "missing in out",
 		"update perdure.out set request = 'other'":                                 "missing in out",

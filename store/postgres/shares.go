@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -54,30 +55,25 @@ order by g.class, l.ord, l.job, l.idx, l.lane, r.ord, r.job, r.idx`
 	highestSQL  = `coalesce((select served from perdure.share where agent = $1 order by served desc limit 1), 0)`
 	servedOfSQL = `select -1, ` + highestSQL + ` union all
 	select u.share, s.served from unnest($2::bigint[]) as u (share) cross join lateral (
-		select max(served) as served from perdure.share where agent = $1 and share = u.share offset 0) s where s.served is not null`
+		select served from perdure.share where agent = $1 and share = u.share limit 1) s`
+
+	// shareStateSQL reads the highest share, and whether an agent has steps in shares.
+	shareStateSQL = `select ` + highestSQL + `, exists (select from perdure.lane where agent = $1 and closed_name is null and class >= 0)
+		or exists (select from perdure.lane where agent = $1 and closed_name is not null and class >= 0)`
 
 	deleteSharesSQL = `
-with waits as materialized (
-	select exists (select from perdure.lane where agent = $1 and closed_name is null and class >= 0)
-		or exists (select from perdure.lane where agent = $1 and closed_name is not null and class >= 0) as yes
-), idle as materialized (
-	select class from perdure.share where agent = $1 and not waiting
-	and served <= case when (select yes from waits) then ` + highestSQL + ` - 1000000 else 9223372036854775807 end
-	order by served, share limit $2 for update skip locked
-), gone as (
-	delete from perdure.share s using idle where s.class = idle.class and s.agent = $1
-)
-select yes from waits`
+delete from perdure.share where ctid = any(array(
+	select ctid from perdure.share where agent = $1 and not waiting and served <= $3 order by served, share limit $2 for update skip locked))`
 
 	sharesSQL = `
 select s.share, s.value, s.served, s.ready from (
-	select share, min(value) as value, served from perdure.share s where agent = $1 and waiting
+	select share, min(value) as value, served from perdure.share s where agent = $1 and waiting::int = 1
 	and exists (select from perdure.lane l where l.agent = $1 and l.class = s.class and l.closed_name is null offset 0)
 	group by served, share order by served, share limit $2) g cross join lateral (
 	select g.share, g.value, g.served, case when $3 = 0 then 0 else (select count(*) from (
 		select from (select l.lane from perdure.share c cross join lateral (
 			select lane from perdure.lane where agent = $1 and class = c.class and closed_name is null limit $3) l
-			where c.agent = $1 and c.share = g.share and c.waiting limit $3) l cross join lateral (
+			where c.agent = $1 and c.share = g.share limit $3) l cross join lateral (
 			select from perdure.ready r where r.agent = $1 and r.lane = l.lane limit $4) r limit $4) n) end as ready offset 0) s
 order by s.served, s.share`
 )
@@ -166,10 +162,10 @@ func (w *shareChanges) moveStatement() *pgwire.Statement {
 	}
 	n, m := len(w.entered), len(w.charges)
 	w.entered, w.charges = nil, nil
-	return pgwire.New("select perdure.move_shares($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::text[], $11::bigint[])").
+	return pgwire.New("select perdure.move_shares($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::text[], $11::bigint[], $12)").
 		Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, classes).Array(pgwire.Int8, n, shares).Array(pgwire.Int8, n, kinds).Array(pgwire.Text, n, values).
 		Array(pgwire.Text, n, types).Array(pgwire.Text, n, needs).
-		Array(pgwire.Text, m, of).Array(pgwire.Int8, m, charged).Array(pgwire.Text, m, chargedValues).Array(pgwire.Int8, m, amounts)
+		Array(pgwire.Text, m, of).Array(pgwire.Int8, m, charged).Array(pgwire.Text, m, chargedValues).Array(pgwire.Int8, m, amounts).Int64(kernel.FairUnit)
 }
 
 // settleShares returns the statement that looks at groups which lanes have left, and at those of closed lanes; nil if there
@@ -415,11 +411,18 @@ func (tx *tx) headsOfShares(agent string, groups []shareGroup, n int) (heads []k
 
 func (tx *tx) DeleteShares(agent string, max int) (waiting bool, err error) {
 	tx.wrote = true
-	err = tx.run(pgwire.New(deleteSharesSQL).Text(agent).Int(max).Each(func(r *pgwire.Reader) error {
-		waiting = r.Bool()
+	var floor int64
+	err = tx.run(pgwire.New(shareStateSQL).Text(agent).Each(func(r *pgwire.Reader) error {
+		floor, waiting = kernel.FairFloor(r.Int64()), r.Bool()
 		return nil
 	}))
-	return waiting, err
+	if err != nil {
+		return false, err
+	}
+	if !waiting {
+		floor = math.MaxInt64
+	}
+	return waiting, tx.run(pgwire.New(deleteSharesSQL).Text(agent).Int(max).Int64(floor))
 }
 
 func (s *Store) Shares(ctx context.Context, agent string, max int, count bool) (shares []kernel.ShareState, floor int64, err error) {

@@ -34,6 +34,9 @@ func checkQueues(c *conn) ([]string, error) {
 	if err == nil && len(faults) < check.MaxFaults {
 		err = emptySets(c, &faults)
 	}
+	if err == nil && len(faults) < check.MaxFaults {
+		err = wrongShares(c, &faults)
+	}
 	return faults, err
 }
 
@@ -182,4 +185,19 @@ func emptySets(c *conn, faults *[]string) error {
 		}
 		return err
 	}, `SELECT id, until_at, steps FROM perdure_out`)
+}
+
+// wrongShares adds the shares that have open lanes without being marked as waiting, which hides their steps, and those of which two
+// rows have different counts.
+func wrongShares(c *conn, faults *[]string) error {
+	return each(c, func(r *row) error {
+		if fault := check.WrongShare(r.text(), r.text(), r.text(), r.flag()); len(*faults) < check.MaxFaults {
+			*faults = append(*faults, fault)
+		}
+		return nil
+	}, `SELECT l.agent, min(l.limits), '', 0 FROM perdure_lane l WHERE l.closed_name IS NULL AND l.class >= 0
+		AND NOT EXISTS (SELECT 1 FROM perdure_share s WHERE s.class = l.class AND s.agent = l.agent AND s.waiting = 1) GROUP BY l.agent, l.class
+		UNION ALL
+		SELECT agent, '', min(value), 1 FROM perdure_share GROUP BY agent, share HAVING min(served) <> max(served)
+		LIMIT 1000`)
 }

@@ -126,7 +126,7 @@ func TestCheckFindsWrongQueueEntries(t *testing.T) {
 			}
 		}
 		ready := runsOf(2, 1, "k")
-		ready.Steps[0].Phase, ready.Steps[0].Needs = perdure.Ready, `[{"name":"ads"}]`
+		ready.Steps[0].Phase, ready.Steps[0].Needs = perdure.Ready, kernel.Needs(`[{"name":"ads"}]`).WithShare("gold")
 		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 2, "h"), ready}})
 	})
 	if err != nil {
@@ -136,31 +136,33 @@ func TestCheckFindsWrongQueueEntries(t *testing.T) {
 		t.Fatalf("Check: %v, %v", faults, err)
 	}
 	for sql, want := range map[string]string{
-		`DELETE FROM perdure_out`:                                                                     "is running, and is missing in out",
-		`UPDATE perdure_out SET steps = substr(steps, 1, 8)`:                                          "is running, and is missing in out",
-		`UPDATE perdure_out SET locked_by = 'else'`:                                                   "is running, and is missing in out",
-		`UPDATE perdure_out SET until_at = until_at + 1`:                                              "is running, and is missing in out",
-		`UPDATE perdure_step SET phase = 4 WHERE phase = 3`:                                           "none of them is in flight",
-		`UPDATE perdure_step SET out = 99 WHERE phase = 3`:                                            "is running, and is missing in out",
-		`DELETE FROM perdure_permit WHERE name = 'agent:a'`:                                           "holds a permit of agent:a, and is missing",
-		`DELETE FROM perdure_permit WHERE name = 'job:t'`:                                             "holds a permit of job:t, and is missing in permit",
-		`INSERT INTO perdure_permit VALUES ('agent:b', '', zeroblob(16), 0, 1)`:                       "holds none",
-		`INSERT INTO perdure_permit VALUES ('agent:c', '', zeroblob(16), 0, 1)`:                       "holds none of agent:c",
-		`DELETE FROM perdure_limit WHERE name = 'job:t'`:                                              "holds none",
-		`UPDATE perdure_step SET ready = NULL WHERE phase = 2`:                                        "is ready, and is missing in ready",
-		`UPDATE perdure_step SET ready = 3 WHERE phase = 3`:                                           "is in ready, and does not belong there",
-		`UPDATE perdure_step SET open = NULL WHERE idx = 0`:                                           "is not settled, and is missing in open",
-		`UPDATE perdure_step SET look_at = 1 WHERE idx = 0`:                                           "is not settled, and is missing in open or has other values",
-		`UPDATE perdure_step SET due_at = 1 WHERE idx = 0`:                                            "is in due, and does not belong there",
-		`UPDATE perdure_step SET permit = NULL WHERE permit = 1`:                                      "holds none",
-		`UPDATE perdure_step SET phase = 3 WHERE phase = 2`:                                           "is running, and is missing in out",
-		`UPDATE perdure_step SET agent = 'b' WHERE phase = 3`:                                         "holds a permit of agent:b",
-		`UPDATE perdure_step SET locked_until = 1 WHERE phase = 3`:                                    "is running, and is missing in out",
-		`UPDATE perdure_permit SET amount = 2`:                                                        "is in permit, and holds none",
-		`UPDATE perdure_lane SET ord = ord - 1`:                                                       "is in lane, and does not belong there",
-		`DELETE FROM perdure_lane`:                                                                    "needs limits, and is missing in lane",
-		`UPDATE perdure_lane SET ord = ord + 1`:                                                       "needs limits, and is missing in lane or has other values",
-		`INSERT INTO perdure_lane VALUES ('agent', -7, 7, 't', '[]', 1, zeroblob(16), 0, NULL, NULL)`: "is in lane, and does not belong there",
+		`DELETE FROM perdure_out`:                                                                              "is running, and is missing in out",
+		`UPDATE perdure_out SET steps = substr(steps, 1, 8)`:                                                   "is running, and is missing in out",
+		`UPDATE perdure_out SET locked_by = 'else'`:                                                            "is running, and is missing in out",
+		`UPDATE perdure_out SET until_at = until_at + 1`:                                                       "is running, and is missing in out",
+		`UPDATE perdure_step SET phase = 4 WHERE phase = 3`:                                                    "none of them is in flight",
+		`UPDATE perdure_step SET out = 99 WHERE phase = 3`:                                                     "is running, and is missing in out",
+		`DELETE FROM perdure_permit WHERE name = 'agent:a'`:                                                    "holds a permit of agent:a, and is missing",
+		`DELETE FROM perdure_permit WHERE name = 'job:t'`:                                                      "holds a permit of job:t, and is missing in permit",
+		`INSERT INTO perdure_permit VALUES ('agent:b', '', zeroblob(16), 0, 1)`:                                "holds none",
+		`INSERT INTO perdure_permit VALUES ('agent:c', '', zeroblob(16), 0, 1)`:                                "holds none of agent:c",
+		`DELETE FROM perdure_limit WHERE name = 'job:t'`:                                                       "holds none",
+		`UPDATE perdure_step SET ready = NULL WHERE phase = 2`:                                                 "is ready, and is missing in ready",
+		`UPDATE perdure_step SET ready = 3 WHERE phase = 3`:                                                    "is in ready, and does not belong there",
+		`UPDATE perdure_step SET open = NULL WHERE idx = 0`:                                                    "is not settled, and is missing in open",
+		`UPDATE perdure_step SET look_at = 1 WHERE idx = 0`:                                                    "is not settled, and is missing in open or has other values",
+		`UPDATE perdure_step SET due_at = 1 WHERE idx = 0`:                                                     "is in due, and does not belong there",
+		`UPDATE perdure_step SET permit = NULL WHERE permit = 1`:                                               "holds none",
+		`UPDATE perdure_step SET phase = 3 WHERE phase = 2`:                                                    "is running, and is missing in out",
+		`UPDATE perdure_step SET agent = 'b' WHERE phase = 3`:                                                  "holds a permit of agent:b",
+		`UPDATE perdure_step SET locked_until = 1 WHERE phase = 3`:                                             "is running, and is missing in out",
+		`UPDATE perdure_permit SET amount = 2`:                                                                 "is in permit, and holds none",
+		`UPDATE perdure_lane SET ord = ord - 1`:                                                                "is in lane, and does not belong there",
+		`DELETE FROM perdure_lane`:                                                                             "needs limits, and is missing in lane",
+		`UPDATE perdure_lane SET ord = ord + 1`:                                                                "needs limits, and is missing in lane or has other values",
+		`UPDATE perdure_share SET waiting = 0`:                                                                 "share gold of agent a has open lanes, and is not marked as waiting",
+		`INSERT INTO perdure_share SELECT agent, 7, share, kind, value, type, limits, 5, 0 FROM perdure_share`: "share gold of agent a has rows with different counts",
+		`INSERT INTO perdure_lane VALUES ('agent', -7, 7, 't', '[]', 1, zeroblob(16), 0, NULL, NULL)`:          "is in lane, and does not belong there",
 	} {
 		if err := errors.Join(begin(s.write), s.write.once(sql)); err != nil {
 			t.Fatal(err)

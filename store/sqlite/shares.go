@@ -37,7 +37,7 @@ func (tx *tx) saveShares() error {
 		}
 		if open {
 			err = tx.exec(`INSERT INTO perdure_share (agent, class, share, kind, value, type, limits, served, waiting)
-				VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, coalesce((SELECT max(served) FROM perdure_share WHERE agent = ?1 AND share = ?3), 0), 1)
+				VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, coalesce((SELECT served FROM perdure_share INDEXED BY perdure_share_share WHERE agent = ?1 AND share = ?3 LIMIT 1), 0), 1)
 				ON CONFLICT DO UPDATE SET waiting = 1 WHERE waiting = 0`,
 				l.Agent, int64(l.Class), int64(l.Share), int64(l.Kind), l.Needs.Share(), l.Type, string(l.Needs))
 		} else {
@@ -60,7 +60,7 @@ func floorOf(c *conn, agent string) (int64, error) {
 
 // servedOf returns what a share has been served.
 func (tx *tx) servedOf(agent string, id kernel.ShareID) (int64, error) {
-	return one(tx.c, (*row).num, `SELECT coalesce((SELECT max(served) FROM perdure_share WHERE agent = ? AND share = ?), 0)`, agent, int64(id))
+	return one(tx.c, (*row).num, `SELECT coalesce((SELECT served FROM perdure_share INDEXED BY perdure_share_share WHERE agent = ? AND share = ? LIMIT 1), 0)`, agent, int64(id))
 }
 
 // charge adds to what shares have been served.
@@ -81,7 +81,7 @@ func (tx *tx) charge(all []kernel.Charge) error {
 			return err
 		}
 		served = c.Served(served, floor)
-		n, err := tx.changed(`UPDATE perdure_share SET served = ? WHERE agent = ? AND share = ?`, served, c.Agent, int64(c.ID))
+		n, err := tx.changed(`UPDATE perdure_share INDEXED BY perdure_share_share SET served = ? WHERE agent = ? AND share = ?`, served, c.Agent, int64(c.ID))
 		if err != nil || n > 0 {
 			if err != nil {
 				return err

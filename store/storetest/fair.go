@@ -289,7 +289,7 @@ func fairConcurrent(s *suite) {
 	s.submit(shared("a", newJob(1, 1)), shared("b", newJob(2, 1)))
 	const writers, each = 8, 5
 	var all sync.WaitGroup
-	errs := make(chan error, writers*each*2)
+	errs := make(chan error, writers*each*3)
 	for w := range writers {
 		all.Go(func() {
 			for n := range each {
@@ -300,6 +300,8 @@ func fairConcurrent(s *suite) {
 				}
 				c.NewJobs = []kernel.NewJob{shared(string(rune('c'+(n+w)%6)), newJob(100+each*w+n, 1))}
 				errs <- s.store.Update(ctx, func(tx kernel.Tx) error { return tx.Save(c) })
+				first := []kernel.Charge{{Agent: fmt.Sprint("new-", n), ID: 7, Value: "v", Amount: kernel.FairUnit}}
+				errs <- s.store.Update(ctx, func(tx kernel.Tx) error { return tx.Save(&kernel.Changes{Served: first}) })
 				if err := s.store.Update(ctx, func(tx kernel.Tx) error {
 					return cmp.Or(tx.Save(&kernel.Changes{Served: c.Served}), errOops)
 				}); !errors.Is(err, errOops) {
@@ -312,6 +314,11 @@ func fairConcurrent(s *suite) {
 	close(errs)
 	for err := range errs {
 		s.must(err)
+	}
+	for n := range each {
+		_, floor, err := s.store.Shares(ctx, fmt.Sprint("new-", n), 1, false)
+		s.must(err)
+		s.equal("charges of a share that had no row", floor, int64(writers-1)*kernel.FairUnit)
 	}
 	shares, floor, err := s.store.Shares(ctx, "http", 100, true)
 	s.must(err)

@@ -96,7 +96,7 @@ def all_of_the_client():
     call("wait", "j", timeout=5)
     call("follow", "j")
     filters = {"phase": "parked", "type": "t", "current": "done", "desired": "done", "key": "k", "labels": {"a": "b"},
-               "agent": "a", "step": "s", "reason": "limit", "error": "503", "alert": "parked", "q": "order-",
+               "agent": "a", "step": "s", "reason": "limit", "error": "503", "alert": "parked", "parent": "album-7/resize", "q": "order-",
                "since": "24h", "until": "1h", "oldest": True}
     call("list", **filters)
     call("list_jobs", **filters, count=True, summary=True, limit=10, cursor="c")

@@ -32,7 +32,7 @@ for (const phase of ["waiting", "running", "parked", "settled"] as const) {
   for (const current of ["undone", "done", "unsure"] as const) {
     for (const desired of ["undone", "done"] as const) {
       const jobs = await client.list({ phase, type: "order", current, desired, key: ref, labels: { customer: "c-77", region: "eu" },
-        agent: "payments", step: "charge", reason: "limit", error: "declined", alert: "parked", q: "order-", since: "24h", until: "1h", order: "oldest" }).all();
+        agent: "payments", step: "charge", reason: "limit", error: "declined", alert: "parked", parent: "album-7/resize", q: "order-", since: "24h", until: "1h", order: "oldest" }).all();
       assert.equal(jobs.length, 2); // of two pages
     }
   }

@@ -339,3 +339,12 @@ func (b *Bundle) consistent() bool {
 	return n > 0 && sorted && n == b.Size && b.Taken >= 0 && b.Taken < n && b.Bundle.First() == b.First && b.Jobs[n-1].ID == b.Last &&
 		b.Bundle.Lane() == b.Lane && b.Candidate(0).Order == b.Order && bundle.Low(b.Last) == bundle.Low(b.First) && len(b.HasRow) == n
 }
+
+// WrongShare says what is wrong with a share, which is given by the needs of one of its lanes or by its value: two of its rows have
+// different counts, or it has open lanes and no search reads it.
+func WrongShare(agent, needs, value string, counts bool) string {
+	if counts {
+		return fmt.Sprintf("share %s of agent %s has rows with different counts", value, agent)
+	}
+	return fmt.Sprintf("share %s of agent %s has open lanes, and is not marked as waiting", kernel.Needs(needs).Share(), agent)
+}
