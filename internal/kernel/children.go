@@ -637,6 +637,13 @@ func (w *Workset) tend(e *entry, r *row) {
 		w.awaitChildren(e, r, true)
 		return
 	}
+	if d == perdure.Do && !r.owning(d) && e.job.startsTooLate(w.now) { // the scan for such jobs ends it (ExpireJob)
+		delete(w.owners, r.StepRef)
+		if r.AvailableAt.IsZero() {
+			w.setPhase(e, r, perdure.Waiting, w.now)
+		}
+		return
+	}
 	if d == perdure.Do && !r.owning(d) {
 		if began, waits := w.beginDo(e, r, ps, &c, f); waits {
 			return // called again, with what was found

@@ -64,6 +64,14 @@ func TestChildren(t *testing.T) {
 	}
 }
 
+// Schedules that have found faults of steps with children: a redo while they are undone, the record of a run that ends early, and
+// a start after the time by which the job must start (F301).
+func TestChildrenSeeds(t *testing.T) {
+	for _, seed := range []uint64{1, 12, 5048, 6079} {
+		play(t, seed, sim.Config{Store: inMemory})
+	}
+}
+
 // I25, F178: a command that takes all of a host is placed beside small ones that do not end. The schedules must have many that
 // wait, and hosts that are reserved for them.
 func TestLargeCommandsArePlacedAmongSmallOnes(t *testing.T) {
