@@ -523,6 +523,7 @@ func (w *Workset) own(e *entry, r *row, d perdure.Direction) {
 		c := w.childrenOf(r)
 		w.dropCollected(r, &c)
 		if job := e.plan.Steps[r.Index].Job; c.Spawned == 0 || job.Detached && !job.UndoChild {
+			w.endOwning(e, r)
 			r.Current = perdure.Undone
 			w.settle(e, r)
 			return
@@ -1099,6 +1100,7 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 	if n <= 0 {
 		return false, true
 	}
+	whole := w.budget.untouched()
 	x, _, err := w.itemsOf(e, r, ps)
 	if w.deferTend(e, r, err) {
 		return false, false
@@ -1141,7 +1143,6 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 	}
 	var refusal error // of the child after the plans
 	if f.plans == nil {
-		whole := w.budget.untouched()
 		values, err := w.childValues(e, r, ps, c, &x, n)
 		if w.deferTend(e, r, err) {
 			return false, false
@@ -1150,7 +1151,7 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 			return true, true // the budget is used up: another transaction goes on
 		}
 		if err == nil && len(values) == 0 {
-			err = errors.New("the input of one child takes too much work")
+			err = errors.New("the items and the input of one child take too much work")
 		}
 		if err != nil {
 			return invalid(c.Spawned+len(values), plain.Clip(err.Error(), perdure.MaxReasonBytes))

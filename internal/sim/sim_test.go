@@ -67,7 +67,7 @@ func TestChildren(t *testing.T) {
 // Schedules that have found faults of steps with children: a redo while they are undone, the record of a run that ends early, and
 // a start after the time by which the job must start (F301).
 func TestChildrenSeeds(t *testing.T) {
-	for _, seed := range []uint64{1, 12, 5048, 6079} {
+	for _, seed := range []uint64{1, 12, 1301, 5048, 6079} {
 		play(t, seed, sim.Config{Store: inMemory})
 	}
 }
