@@ -1100,10 +1100,16 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 	if n <= 0 {
 		return false, true
 	}
-	whole := w.budget.untouched()
+	whole, work := w.budget.untouched(), 0
+	if w.budget != nil {
+		work = w.budget.Work
+	}
 	x, _, err := w.itemsOf(e, r, ps)
 	if w.deferTend(e, r, err) {
 		return false, false
+	}
+	if whole && w.budget != nil {
+		w.budget.Work = work // the items are not charged to the children: else it might never be enough for both
 	}
 	if err == nil && x.artifact != nil {
 		l, _ := w.linesOf(e, r, f, LinesWant{*x.artifact, c.Spawned, c.Offset})
@@ -1151,7 +1157,7 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 			return true, true // the budget is used up: another transaction goes on
 		}
 		if err == nil && len(values) == 0 {
-			err = errors.New("the items and the input of one child take too much work")
+			err = errors.New("the input of one child takes too much work")
 		}
 		if err != nil {
 			return invalid(c.Spawned+len(values), plain.Clip(err.Error(), perdure.MaxReasonBytes))
