@@ -30,7 +30,7 @@ func sample() *perdure.JobView {
 			{Name: "pack", After: []string{"reserve"}, Current: perdure.Undone, Desired: perdure.Done, Phase: perdure.Waiting, Run: 1, Failures: 1, Outcome: perdure.OutcomeFailed,
 				Why: &perdure.Reason{Kind: perdure.WhyBackoff, Until: noon.Add(3 * time.Second), Text: "again in 9s, after 1 failure, last: 503"}},
 			{Name: "gift", After: []string{"reserve"}, Skipped: true, Desired: perdure.Done},
-			{Name: "mail", After: []string{"reserve"}, Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Run: 5, Failures: 5,
+			{Name: "mail", Agent: "mailer", After: []string{"reserve"}, Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Run: 5, Failures: 5,
 				Why: &perdure.Reason{Kind: perdure.WhyParked, Text: "parked after 5 failures, last: no\x1b[31m address; try: resume"}},
 		},
 	}

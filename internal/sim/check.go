@@ -166,11 +166,28 @@ func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 	}
 }
 
-// stepMoved checks I4, I6, I7, I8 and I17 for one step in one transaction.
+// maxIdleLooks is how many transactions in a row may write a step and change nothing but when it is due.
+const maxIdleLooks = 500
+
+// checkProgress checks L9: transactions that write a step get somewhere.
+func (w *world) checkProgress(ch *kernel.StepChange, name string) {
+	before := *ch.Loaded
+	before.AvailableAt, before.UpdatedAt = ch.Now.AvailableAt, ch.Now.UpdatedAt
+	if before != *ch.Now {
+		delete(w.idleLooks, name)
+		return
+	}
+	if w.idleLooks[name]++; w.idleLooks[name] == maxIdleLooks {
+		w.wrong("L9", "%s: %d transactions have changed nothing but when it is due", name, maxIdleLooks)
+	}
+}
+
+// stepMoved checks I4, I6, I7, I8, I17 and L9 for one step in one transaction.
 func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at time.Time) {
 	now, before := ch.Now, ch.Loaded
 	name := fmt.Sprintf("%s/%s", short(now.Job), now.Name)
 	reported := w.book.reportedOutcomes[handle{now.Job, now.Name, before.Run}]
+	w.checkProgress(ch, name)
 	w.mix(uint64(now.Index), uint64(now.Run), uint64(now.Phase), uint64(now.Current), uint64(now.Outcome), uint64(now.Failures))
 	if now.Phase != before.Phase || now.Run != before.Run || now.Current != before.Current {
 		w.logLine("%s %s %s run %d → %s %s run %d %s%s", name, before.Phase, before.Current, before.Run, now.Phase, now.Current, now.Run, now.Outcome, heldBy(now))

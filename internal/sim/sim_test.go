@@ -24,7 +24,7 @@ func inMemory(clock func() time.Time) (kernel.Store, error) {
 	return memory.New(memory.WithClock(clock)), nil
 }
 
-// I1 to I12, I14, I15, I17, I20 to I25, L1 to L5, over schedules of a whole grid. The campaign (make sim) checks that all rows of
+// I1 to I12, I14, I15, I17, I20 to I25, L1 to L5, L8, L9, over schedules of a whole grid. The campaign (make sim) checks that all rows of
 // the matrix are covered.
 func TestSchedules(t *testing.T) {
 	if *seed != 0 {

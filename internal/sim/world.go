@@ -46,7 +46,8 @@ type world struct {
 	ledger          *ledger
 	outbox          outbox
 	hits            map[string]int
-	faults          []string // violations
+	idleLooks       map[string]int // by step; see checkProgress
+	faults          []string       // violations
 	hash            uint64
 	lines           func(string)        // nil: the transcript is not read
 	drafts          map[[32]byte]*draft // what clients submit, by hash
