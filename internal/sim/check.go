@@ -131,6 +131,7 @@ func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) 
 // jobMoved checks that a settled or parked job changes only by a recorded act (I3), and that every change of direction
 // is recorded (I17).
 func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
+	w.jobMovedAt = w.Now
 	now, before := ch.Now, ch.Loaded
 	flipped := now.Desired != before.Desired
 	if now.Phase == perdure.Settled {

@@ -137,8 +137,14 @@ func (v *viewer) apply(c *operate.JobsChange) {
 
 func rowState(v *perdure.JobView) jobState { return jobState{v.Phase, v.Current, v.Desired} }
 
+// listLag is how long after a change of a job a list may still show the state before it.
+const listLag = 2 * time.Second
+
 // checkLists compares what viewers are shown with the store.
 func (w *world) checkLists() {
+	if shown := w.jobMovedAt + listLag; w.Now < shown {
+		w.runUntil(shown)
+	}
 	for _, v := range w.viewers {
 		if v.stream == 0 {
 			continue // it begins later

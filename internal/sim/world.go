@@ -47,6 +47,7 @@ type world struct {
 	outbox          outbox
 	hits            map[string]int
 	idleLooks       map[string]int // by step; see checkProgress
+	jobMovedAt      time.Duration  // when a job was last changed
 	faults          []string       // violations
 	hash            uint64
 	lines           func(string)        // nil: the transcript is not read
