@@ -489,6 +489,9 @@ func (w *Workset) settleChildren(e *entry, r *row) {
 
 // closeTurned closes the alert of noticeTurned.
 func (w *Workset) closeTurned(e *entry, r *row) {
+	if r.Children == "" {
+		return // as most steps
+	}
 	c := w.childrenOf(r)
 	if !c.Turned {
 		return
