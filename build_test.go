@@ -54,19 +54,7 @@ steps:
 		Prefers(map[string]string{"cache": "warm"}).Place("spread").When("input.amount > 0").With(map[string]any{"note": perdure.Literal("${raw}")}).
 		UndoBy(perdure.UndoDefinition{Agent: "other", Action: "fetch"}).OnFailure(perdure.SkipRung()).
 		Step("tell", "mail").Schemas(nil, map[string]any{"type": "string"}).OnFailure(perdure.RestartRung(2))
-	plan, err := definition.FromDefinition(job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := definition.Parse([]byte(file), definition.YAML, definition.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if plan.Hash != read[0].Hash {
-		built, _ := json.MarshalIndent(plan.Definition, "", " ")
-		said, _ := json.MarshalIndent(read[0].Definition, "", " ")
-		t.Errorf("built:\n%s\nread:\n%s", built, said)
-	}
+	sameAsFile(t, job, file)
 }
 
 // Steps with children are built as a file has them.
@@ -98,6 +86,17 @@ steps:
 		With(map[string]string{"image": "${image}"}).ChildKey("img-${image.id}").OnFailure(perdure.UndoRung()).
 		Step("stamp", "stamper").ForRange(0, "${input}", "i").With("${i}").Undo().
 		Child("tell", mail).WithoutWaiting(true)
+	sameAsFile(t, job, file)
+	wrong := perdure.Define("t")
+	wrong.Step("s", "a").ChildKey("k")
+	if _, err := definition.FromDefinition(wrong); err == nil || !strings.Contains(err.Error(), "ChildKey of step s: Child has not added it") {
+		t.Error(err)
+	}
+}
+
+// sameAsFile compares a job of the builder with the definition in a file.
+func sameAsFile(t *testing.T, job perdure.Definable, file string) {
+	t.Helper()
 	plan, err := definition.FromDefinition(job)
 	if err != nil {
 		t.Fatal(err)
@@ -107,12 +106,9 @@ steps:
 		t.Fatal(err)
 	}
 	if plan.Hash != read[0].Hash {
-		t.Errorf("built:\n%s\nread:\n%s", plan.Text, read[0].Text)
-	}
-	wrong := perdure.Define("t")
-	wrong.Step("s", "a").ChildKey("k")
-	if _, err := definition.FromDefinition(wrong); err == nil || !strings.Contains(err.Error(), "ChildKey of step s: Child has not added it") {
-		t.Error(err)
+		built, _ := json.MarshalIndent(plan.Definition, "", " ")
+		said, _ := json.MarshalIndent(read[0].Definition, "", " ")
+		t.Errorf("built:\n%s\nread:\n%s", built, said)
 	}
 }
 

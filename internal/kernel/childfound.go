@@ -137,8 +137,7 @@ func (w *Workset) linesOf(e *entry, r *row, f *OwnerFound, want LinesWant) (l *L
 		w.moved(r)
 		return nil, false
 	}
-	w.missing.Owners = append(w.missing.Owners, OwnerWant{StepRef: r.StepRef, Lines: &want})
-	w.block(task{entry: e, kind: taskTend, index: r.Index})
+	w.ask(e, r, OwnerWant{StepRef: r.StepRef, Lines: &want})
 	return nil, true
 }
 

@@ -139,8 +139,7 @@ func (w *Workset) wantKeys(e *entry, r *row, f *OwnerFound) bool {
 	if len(keys) == 0 {
 		return false
 	}
-	w.missing.Owners = append(w.missing.Owners, OwnerWant{StepRef: r.StepRef, Keys: keys})
-	w.block(task{entry: e, kind: taskTend, index: r.Index})
+	w.ask(e, r, OwnerWant{StepRef: r.StepRef, Keys: keys})
 	return true
 }
 

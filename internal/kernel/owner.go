@@ -140,8 +140,7 @@ func (w *Workset) tend(e *entry, r *row) {
 	c := w.childrenOf(r)
 	f := w.owners[r.StepRef]
 	if f == nil {
-		w.missing.Owners = append(w.missing.Owners, w.wantOf(e, r, &c))
-		w.block(task{entry: e, kind: taskTend, index: r.Index})
+		w.ask(e, r, w.wantOf(e, r, &c))
 		return
 	}
 	ps := &e.plan.Steps[r.Index]
@@ -193,6 +192,12 @@ func (w *Workset) tend(e *entry, r *row) {
 	if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e && t.index == r.Index }) {
 		delete(w.owners, r.StepRef)
 	}
+}
+
+// ask wants something of the store for a step, which goes on when it was found.
+func (w *Workset) ask(e *entry, r *row, want OwnerWant) {
+	w.missing.Owners = append(w.missing.Owners, want)
+	w.block(task{entry: e, kind: taskTend, index: r.Index})
 }
 
 // change counts one change of a child.
@@ -399,8 +404,7 @@ func (w *Workset) finishOwner(e *entry, r *row, ps *PlanStep, c *Children, f *Ow
 			w.moved(r)
 			return
 		}
-		w.missing.Owners = append(w.missing.Owners, OwnerWant{StepRef: r.StepRef, Collect: &CollectWant{c.First, c.Total, c.News}})
-		w.block(task{entry: e, kind: taskTend, index: r.Index})
+		w.ask(e, r, OwnerWant{StepRef: r.StepRef, Collect: &CollectWant{c.First, c.Total, c.News}})
 		return
 	}
 	var before json.RawMessage
