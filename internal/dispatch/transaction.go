@@ -159,7 +159,7 @@ func (t *Transaction) dispatch(fresh map[string][]kernel.StepRef) (err error) {
 	budget := t.b.Budget()
 	work := budget.Work / len(serving)
 	for _, s := range serving {
-		t.b.SetBudget(&kernel.Budget{Work: work, Bytes: t.b.Budget().Bytes, Read: t.b.Budget().Read, Memory: t.b.Budget().Memory})
+		t.b.SetBudget(&kernel.Budget{Work: work, Full: t.b.Budget().Full, Bytes: t.b.Budget().Bytes, Read: t.b.Budget().Read, Memory: t.b.Budget().Memory})
 		wanted := s.want
 		s.want = min(wanted, MaxGranted-t.granted)
 		none := s.want == 0

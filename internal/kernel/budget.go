@@ -6,6 +6,7 @@ import "errors"
 // do all jobs of one submission. It belongs to one goroutine. A nil *Budget bounds nothing.
 type Budget struct {
 	Work  int // work left, in the units of the package that renders: one for each value, and one for every eight bytes, that it processes
+	Full  int // the value of Work in a transaction while the renderers are idle; 0: unknown
 	Bytes int // bytes of inputs and outputs that may still be returned to claims
 	Read  int // bytes of inputs and outputs that may still be loaded for rendering
 	// Stop is called repeatedly during long renderings, and ends them by returning an error. May be nil.

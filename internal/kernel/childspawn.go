@@ -23,14 +23,16 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 	}
 	whole, work := w.budget.untouched(), 0
 	if w.budget != nil {
-		work = w.budget.Work
+		work = max(w.budget.Work, w.budget.Full)
 	}
 	x, _, err := w.itemsOf(e, r, ps)
 	if w.deferTend(e, r, err) {
 		return false, false
 	}
 	if whole && w.budget != nil {
-		w.budget.Work = work // the items are not charged to the children: else it might never be enough for both
+		// The items are not charged to the children: else it might never be enough for both. And the children get the full
+		// budget also while the renderers are busy: whether a child can be submitted must not depend on other jobs.
+		w.budget.Work = work
 	}
 	if err == nil && x.artifact != nil {
 		l, _ := w.linesOf(e, r, f, LinesWant{*x.artifact, c.Spawned, c.Offset})

@@ -824,6 +824,7 @@ var ofValues = []mutant{
 	{name: "a rendering of other values is taken", file: "internal/kernel/render.go", old: "			if *done.values == *x.values {", new: "			if done.values != nil {", run: "Prepared"},
 	{name: "postponed renderings share their values", file: "internal/kernel/render.go", old: "	kept.scope = &scope\n", new: "	_ = scope\n", run: "PostponedRenderings"},
 	{name: "decoded values of a budget have no bound", file: "definition/internal/expr/evaluator.go", old: "if m.parts+n > partsBytes {", new: "if false {", run: "TestDecodedParts"},
+	{name: "children may take less work while the renderers are busy", file: "internal/scheduler/render.go", old: "Full: s.cfg.RenderWork, ", new: "", run: "CostlyItems"},
 	{name: "rendering in a transaction has no bound", file: "internal/scheduler/render.go", old: "	work := s.cfg.RenderWork\n", new: "	work := s.cfg.RenderWork << 20\n", run: "Costly"},
 	{name: "a bare path costs nothing", file: "definition/internal/expr/expression.go", pkg: "definition", old: "v.spend(1 + len(raw)/copiedBytes)", new: "v.spend(1)", run: "Submission"},
 	{name: "evaluation goes on when its call has ended", file: "internal/kernel/budget.go", old: "		b.err = b.Stop()", new: "		_ = b.Stop()", pkg: "definition", run: "EndsWithItsCall"},

@@ -589,12 +589,16 @@ func (f *family) carryOn(store *mortal) {
 }
 
 // Children are submitted although the items use up most of what one transaction may compute, or all of it. If not even one child
-// can be made in a transaction of its own, the step fails; it does not try for ever.
+// can be made in a transaction of its own, the step fails; it does not try for ever. Neither depends on whether the renderers are busy.
 func TestCostlyItemsAndChildren(t *testing.T) {
-	for work := 1; work < 40; work++ {
+	for n := range 2 * 39 {
 		store := memory.New()
 		f := newFamily(t, store)
+		work := 1 + n/2
 		f.harness = open(t, store, scheduler.Config{RenderWork: work, Renderers: 1})
+		if n%2 == 1 {
+			f.KeepRenderersBusy()
+		}
 		id := f.submit(fmt.Sprintf(many, 6, "undo", "{in: \"${filter(input.list, .name != '')}\"}", ""))
 		f.until(id, perdure.Settled)
 		const oneChild = 4 // units of work

@@ -35,7 +35,7 @@ func (s *Scheduler) budget() *kernel.Budget {
 	if s.renderers.busy() {
 		work /= 8
 	}
-	return &kernel.Budget{Work: work, Bytes: maxBytes, Read: perdure.MaxReadBytes}
+	return &kernel.Budget{Work: work, Full: s.cfg.RenderWork, Bytes: maxBytes, Read: perdure.MaxReadBytes}
 }
 
 // unbounded returns the budget for runs of a repeated claim: they were bounded when they were granted.

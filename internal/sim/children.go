@@ -344,6 +344,10 @@ func (w *world) ownerMoved(ch *kernel.StepChange, saved *kernel.Changes, ps *ker
 	if now.Phase == before.Phase && now.Run == before.Run || now.Run == 0 {
 		return
 	}
+	const childWork = 8 // more than the input of a simulated child takes
+	if now.ErrorCode == "childInvalid" && (w.swarm.renderWork == 0 || w.swarm.renderWork >= childWork) {
+		w.wrong("C1", "%s has refused a child, and all are valid: %s", name, now.LastError)
+	}
 	done, undone := 0, 0
 	for _, j := range children {
 		switch {
