@@ -134,25 +134,26 @@ type BulkFilter struct {
 	Reason  perdure.ReasonKind `json:"reason,omitempty"`
 	Error   string             `json:"error,omitempty"`
 	Alert   perdure.AlertKind  `json:"alert,omitempty"`
+	Parent  string             `json:"parent,omitempty"` // JOB/STEP: only the children of this step
 	Q       string             `json:"q,omitempty"`
 }
 
 // FilterOf returns the filter that selects the jobs of a query.
 func FilterOf(q *perdure.JobQuery) *BulkFilter {
 	return &BulkFilter{Phase: q.Phases, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Label: q.Labels, Since: q.Since, Until: q.Until,
-		Agent: q.Agent, Step: q.Step, Reason: q.Reason, Error: q.Error, Alert: q.Alert, Q: q.Search}
+		Agent: q.Agent, Step: q.Step, Reason: q.Reason, Error: q.Error, Alert: q.Alert, Parent: q.Parent, Q: q.Search}
 }
 
 // Query returns the query for the jobs of the filter.
 func (f *BulkFilter) Query() perdure.JobQuery {
 	return perdure.JobQuery{Phases: f.Phase, Type: f.Type, Current: f.Current, Desired: f.Desired, Key: f.Key, Labels: f.Label, Since: f.Since, Until: f.Until,
-		Agent: f.Agent, Step: f.Step, Reason: f.Reason, Error: f.Error, Alert: f.Alert, Search: f.Q}
+		Agent: f.Agent, Step: f.Step, Reason: f.Reason, Error: f.Error, Alert: f.Alert, Parent: f.Parent, Search: f.Q}
 }
 
 // IsEmpty reports whether the filter selects every job.
 func (f *BulkFilter) IsEmpty() bool {
 	return len(f.Phase) == 0 && f.Type == "" && f.Current == nil && f.Desired == nil && f.Key == "" && len(f.Label) == 0 && f.Since.IsZero() && f.Until.IsZero() &&
-		f.Agent == "" && f.Step == "" && f.Reason == "" && f.Error == "" && f.Alert == "" && f.Q == ""
+		f.Agent == "" && f.Step == "" && f.Reason == "" && f.Error == "" && f.Alert == "" && f.Parent == "" && f.Q == ""
 }
 
 // BulkPreview is what a bulk act would meet now.

@@ -3,6 +3,8 @@ package operate_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +59,34 @@ func TestBulkRequestThatCanNeverSucceedIsRefused(t *testing.T) {
 	r := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", NewKey: true, IDs: []string{"order-1"}, Reason: "r"}
 	if err := r.Check(); err != nil {
 		t.Errorf("an edit with a new key: %v", err)
+	}
+}
+
+// A filter that a bulk act forgets would make it act on other jobs than those that a list with the same filter shows.
+func TestEachFilterOfAListIsOneOfBulkActs(t *testing.T) {
+	ofLists := []string{"OldestFirst", "WithCount", "WithSummary", "Limit", "Cursor"}
+	query := reflect.TypeFor[perdure.JobQuery]()
+	for i := range query.NumField() {
+		name := query.Field(i).Name
+		if slices.Contains(ofLists, name) {
+			continue
+		}
+		var q perdure.JobQuery
+		switch f := reflect.ValueOf(&q).Elem().Field(i); f.Interface().(type) {
+		case []perdure.Phase:
+			f.Set(reflect.ValueOf([]perdure.Phase{perdure.Parked}))
+		case *perdure.State:
+			f.Set(reflect.ValueOf(new(perdure.Done)))
+		case map[string]string:
+			f.Set(reflect.ValueOf(map[string]string{"a": "b"}))
+		case time.Time:
+			f.Set(reflect.ValueOf(time.Now()))
+		default:
+			f.SetString("x")
+		}
+		filter := operate.FilterOf(&q)
+		if got := filter.Query(); filter.IsEmpty() || !reflect.DeepEqual(got, q) {
+			t.Errorf("%s: the filter %+v gives the query %+v", name, filter, got)
+		}
 	}
 }

@@ -199,7 +199,8 @@ func (a *app) redoCmd() *cobra.Command {
 		Long:       `Changes the desired state of the job to done. An undo that has begun ends first.`,
 		Example: `  perdure redo order-1042
   perdure redo order-1042 --wait
-  perdure redo --type order --desired undone --reason 'prices are right' --yes`,
+  perdure redo --type order --desired undone --reason 'prices are right' --yes
+  perdure redo --parent album-7/resize --current undone --reason 'disk is free'`,
 	})
 }
 

@@ -19,7 +19,6 @@ type listFlags struct {
 	cursor            string
 	limit             int
 	all, count, plain bool
-	parent            string
 }
 
 // filterFlags select jobs.
@@ -27,7 +26,7 @@ type filterFlags struct {
 	phases, labels                            []string
 	typ, current, desired, key                string
 	agent, step, reason, error, alert, search string
-	since, until                              string
+	since, until, parent                      string
 	oldest                                    bool
 	reasonFlag                                string
 }
@@ -79,7 +78,6 @@ steps that need an operator.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.oldest, "oldest", false, "list the oldest jobs first")
 	f.IntVar(&o.limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("jobs per page, at most %d; more than %d are without WHY", perdure.MaxListLimit, perdure.MaxSummaries))
-	f.StringVar(&o.parent, "parent", "", "only the children of a step: `JOB/STEP`")
 	f.StringVar(&o.cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 	f.BoolVar(&o.all, "all", false, "list all pages")
 	f.BoolVar(&o.count, "count", false, fmt.Sprintf("print the number of jobs only, up to %d; or \"N or more\"", perdure.MaxListCount))
@@ -104,6 +102,7 @@ func (o *filterFlags) register(cmd *cobra.Command, reason string) {
 	f.StringVar(&o.reason, reason, "", "only jobs with a step that is not running for this `REASON`")
 	f.StringVar(&o.error, "error", "", "only jobs with a step whose latest failure has this `CODE`")
 	f.StringVar(&o.alert, "alert", "", "only jobs with an open alert of this `KIND`")
+	f.StringVar(&o.parent, "parent", "", "only the children of a step: `JOB/STEP`")
 	addFilters(cmd, f)
 	for name, words := range map[string][]string{"phase": phaseWords, "current": {"undone", "done", "unsure"}, "desired": {"undone", "done"}, reason: reasonWords, "alert": alertWords} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
@@ -130,11 +129,7 @@ func (o *listFlags) query(now time.Time) (perdure.JobQuery, error) {
 	if o.limit < 1 || o.limit > perdure.MaxListLimit {
 		return perdure.JobQuery{}, usagef("--limit must be 1 to %d", perdure.MaxListLimit)
 	}
-	if o.parent != "" && !strings.Contains(strings.Trim(o.parent, "/"), "/") {
-		return perdure.JobQuery{}, usagef("--parent %q is not JOB/STEP: --parent order-1042/resize", o.parent)
-	}
 	q, err := o.filterFlags.query(now)
-	q.Parent = o.parent
 	q.Cursor, q.Limit, q.WithSummary = o.cursor, o.limit, !o.plain && o.limit <= perdure.MaxSummaries
 	return q, err
 }
@@ -142,7 +137,10 @@ func (o *listFlags) query(now time.Time) (perdure.JobQuery, error) {
 // query returns the query for jobs that the flags select.
 func (o *filterFlags) query(now time.Time) (perdure.JobQuery, error) {
 	q := perdure.JobQuery{Type: o.typ, Key: o.key, Agent: o.agent, Step: o.step, Reason: perdure.ReasonKind(o.reason), Error: o.error,
-		Alert: perdure.AlertKind(o.alert), Search: o.search, OldestFirst: o.oldest}
+		Alert: perdure.AlertKind(o.alert), Parent: o.parent, Search: o.search, OldestFirst: o.oldest}
+	if o.parent != "" && !strings.Contains(strings.Trim(o.parent, "/"), "/") {
+		return q, usagef("--parent %q is not JOB/STEP: --parent order-1042/resize", o.parent)
+	}
 	for _, word := range o.phases {
 		var phase perdure.Phase
 		if err := phase.UnmarshalText([]byte(word)); err != nil || !slices.Contains(phaseWords, word) {

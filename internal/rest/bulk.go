@@ -62,7 +62,7 @@ func (bulkState) Schema(huma.Registry) *huma.Schema { return words(operate.BulkS
 
 var (
 	bulkFields       = []string{"act", "step", "as", "output", "input", "newKey", "filter", "ids", "perSecond", "reason", "key"}
-	bulkFilterFields = []string{"phase", "type", "current", "desired", "key", "label", "since", "until", "agent", "step", "reason", "error", "alert", "q"}
+	bulkFilterFields = []string{"phase", "type", "current", "desired", "key", "label", "since", "until", "agent", "step", "reason", "error", "alert", "parent", "q"}
 )
 
 func (a *api) bulkRoutes() []route {
@@ -288,6 +288,8 @@ func (v value) bulkFilter() *operate.BulkFilter {
 			f.Error = field.name(perdure.MaxCodeLength)
 		case "alert":
 			f.Alert = perdure.AlertKind(field.word(operate.Texts(operate.AlertKinds())))
+		case "parent":
+			f.Parent = field.name(maxParentRef)
 		case "q":
 			f.Q = field.text(maxSearch)
 		default:

@@ -197,7 +197,7 @@ func readJobQuery(q *reader) perdure.JobQuery {
 		Reason:  perdure.ReasonKind(q.word("reason", operate.Texts(operate.Reasons())...)),
 		Error:   q.name("error", perdure.MaxCodeLength),
 		Alert:   perdure.AlertKind(q.word("alert", operate.Texts(operate.AlertKinds())...)),
-		Parent:  q.name("parent", perdure.MaxKeyLength+1+perdure.MaxNameLength),
+		Parent:  q.name("parent", maxParentRef),
 		Search:  q.text("q", maxSearch),
 
 		OldestFirst: q.word("order", "newest", "oldest") == "oldest",

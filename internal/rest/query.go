@@ -84,6 +84,9 @@ func (q *reader) name(name string, most int) string {
 // maxSearch bounds the text of a search: as long as a label may be, which is longer than a key.
 const maxSearch = perdure.MaxLabelLength
 
+// maxParentRef is the length of JOB/STEP.
+const maxParentRef = perdure.MaxKeyLength + 1 + perdure.MaxNameLength
+
 // text returns the value of a parameter that is compared with texts of users.
 func (q *reader) text(name string, most int) string {
 	s, _ := q.checked(name, most, unstored)

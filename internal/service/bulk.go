@@ -45,10 +45,28 @@ func (svc *Service) bulkJobs(ctx context.Context, r *operate.BulkRequest) (jobs 
 		jobs.listed, err = svc.searchedIDs(ctx, r.Filter)
 	default:
 		jobs.filter = r.Filter
-		q := r.Filter.Query()
-		_, err = filterOf(&q)
+		_, _, err = svc.bulkFilter(ctx, r.Filter)
 	}
 	return jobs, err
+}
+
+// bulkFilter returns the query of a filter, and what the store compares of it.
+func (svc *Service) bulkFilter(ctx context.Context, filter *operate.BulkFilter) (q perdure.JobQuery, f kernel.JobFilter, err error) {
+	q = filter.Query()
+	if f, err = filterOf(&q); err != nil || q.Parent == "" {
+		return q, f, err
+	}
+	err = svc.withinParent(ctx, q.Parent, &f)
+	if e := (*perdure.Error)(nil); errors.As(err, &e) && e.Code != perdure.CodeUnavailable {
+		at := *e
+		at.Fields = []perdure.FieldError{{Pointer: "/filter/parent", Message: strings.TrimPrefix(e.Message, "parent "), Hint: e.Hint}}
+		at.Message = "filter." + e.Message
+		if e.Code == perdure.CodeNotFound {
+			at.Message = "filter.parent: " + e.Message
+		}
+		err = &at
+	}
+	return q, f, err
 }
 
 // listedIDs returns the ids of the jobs that refs name.
@@ -73,8 +91,7 @@ func (svc *Service) listedIDs(ctx context.Context, refs []string) ([]perdure.Job
 
 // searchedIDs returns the jobs that a filter with a text selects.
 func (svc *Service) searchedIDs(ctx context.Context, filter *operate.BulkFilter) (ids []perdure.JobID, err error) {
-	q := filter.Query()
-	f, err := filterOf(&q)
+	q, f, err := svc.bulkFilter(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +119,7 @@ func (svc *Service) countBulk(ctx context.Context, jobs *bulkJobs) (*perdure.Cou
 	if jobs.filter == nil {
 		return &perdure.Count{N: len(jobs.listed)}, nil
 	}
-	q := jobs.filter.Query()
-	f, err := filterOf(&q)
+	q, f, err := svc.bulkFilter(ctx, jobs.filter)
 	if err != nil {
 		return nil, err
 	}
@@ -112,9 +128,11 @@ func (svc *Service) countBulk(ctx context.Context, jobs *bulkJobs) (*perdure.Cou
 
 // bulkPage returns the jobs after a cursor, in the order of their ids, below a bound (zero: without).
 func (svc *Service) bulkPage(ctx context.Context, filter *operate.BulkFilter, after, below perdure.JobID, max int) (page kernel.BulkPage, err error) {
-	q := filter.Query()
-	f, err := filterOf(&q)
-	if err != nil {
+	q, f, err := svc.bulkFilter(ctx, filter)
+	switch {
+	case perdure.CodeOf(err) == perdure.CodeNotFound: // the parent does not exist any more
+		return kernel.BulkPage{End: after, Last: true}, nil
+	case err != nil:
 		return page, err
 	}
 	f.Ascending = true

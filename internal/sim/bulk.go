@@ -15,6 +15,7 @@ import (
 type bulkBook struct {
 	request operate.BulkRequest
 	listed  []perdure.JobID // in order; nil: there is a filter
+	parent  *kernel.StepRef // the step of whose children it is; nil: of any
 	started time.Time       // by the store's clock; zero: not known to be stored
 	row     kernel.BulkAct  // as it was committed last
 	done    map[perdure.JobID]bool
@@ -45,6 +46,11 @@ func (w *world) startBulk(j *kernel.Job, pick uint64) {
 	switch pick >> 24 % 3 {
 	case 0:
 		r.Filter = &operate.BulkFilter{Type: j.Type}
+		if parent, isChild := ownerOf(j); isChild && pick>>33%2 == 0 {
+			b.parent = &parent
+			r.Filter = &operate.BulkFilter{Parent: fmt.Sprintf("%s/%s", parent.Job, ownName)}
+			w.hit("bulk of children")
+		}
 	case 1:
 		r.Filter = &operate.BulkFilter{Phase: []perdure.Phase{perdure.Waiting, perdure.Running, perdure.Parked}}
 	default:
@@ -124,6 +130,8 @@ func (w *world) bulkCommitted(t *watchedTx, saved *savedBulk) {
 		b.done[id] = true
 		if j := w.job(id); id.Compare(before.Cursor) <= 0 || id.Compare(now.Cursor) > 0 || b.listed == nil && j.CreatedAt.After(b.started) {
 			w.wrong("bulk", "%s acts on %s, which does not lie between its cursors, or was submitted after its start", now.Key, short(id))
+		} else if owner, _ := ownerOf(j); b.parent != nil && owner != *b.parent {
+			w.wrong("bulk", "%s acts on %s, which is no child of %s", now.Key, short(id), short(b.parent.Job))
 		}
 	}
 	delta := kernel.BulkAct{Done: now.Done - before.Done, Unchanged: now.Unchanged - before.Unchanged, Refused: now.Refused - before.Refused}

@@ -105,7 +105,7 @@ func Bulk() *operate.BulkView {
 	return &operate.BulkView{ID: BulkID, Key: "<k>", Act: perdure.VerbSettle, Step: "charge", As: &done, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`),
 		Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, PerSecond: 250,
 		Filter: &operate.BulkFilter{Phase: []perdure.Phase{perdure.Parked}, Type: "order", Current: &unsure, Desired: &done, Key: "k", Label: map[string]string{"a": "b=&c"},
-			Since: At, Until: At, Agent: "payments", Step: "charge", Reason: perdure.WhyParked, Error: "card&declined", Alert: perdure.AlertParked, Q: "order-"},
+			Since: At, Until: At, Agent: "payments", Step: "charge", Reason: perdure.WhyParked, Error: "card&declined", Alert: perdure.AlertParked, Parent: "album-7/resize", Q: "order-"},
 		Jobs: 3, Author: "Zoë", Reason: "seen <it>", State: operate.BulkStopped, StoppedBy: "anna", Expected: perdure.Count{N: 10, Capped: true},
 		Matched: 6, Done: 1, Unchanged: 2, Refused: 3, StartedAt: At, UpdatedAt: At, EndedAt: At, Rate: 12.5, ExpectedEnd: At}
 }

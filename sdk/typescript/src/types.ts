@@ -253,6 +253,7 @@ export interface BulkFilter {
   error?: string;
   key?: string;
   label?: Record<string, string>;
+  parent?: string;
   phase?: Phase[];
   q?: string;
   reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "signal" | "children" | "afterSteps";
