@@ -27,6 +27,8 @@ type Service interface {
 	// Validate checks a definition (mediaType application/json or application/yaml), and stores nothing. If its
 	// submission would be refused because the definition is invalid, Validate returns the same error.
 	Validate(ctx context.Context, body []byte, mediaType string) (*Validation, error)
+	// LimitKeys returns the keys of a limit for which most steps wait, those with the most steps first.
+	LimitKeys(context.Context, LimitKeyQuery) ([]LimitKeyView, error)
 	// JobPart is perdure.Jobs.Job for a view with some of the steps. Of a job with very many steps, it is much smaller.
 	JobPart(ctx context.Context, ref string, wait time.Duration, steps Steps) (*perdure.JobView, error)
 	// FollowJobs calls see with the first page of a list of jobs, and then with what changes, at most once a second, until

@@ -41,6 +41,7 @@ func init() {
 			"GET /v1/jobs/{id} :If-None-Match":                "for consoles, which keep the job that they show",
 			"GET /v1/jobs/{id}/runs":                          "for consoles and the command line; call() gets it",
 			"GET /v1/jobs/{id}/output":                        "views of jobs have it up to 64 KiB; call() gets a larger one",
+			"GET /v1/limits/{name}/keys":                      "for operators and the command line; call() gets it",
 			"GET /v1/definitions":                             "for operators and the command line; call() gets it",
 			"GET /v1/definitions/{name}":                      "for operators and the command line; call() gets it",
 			"PUT /v1/definitions/{name}":                      "for operators and the command line; call() sends it",

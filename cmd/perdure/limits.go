@@ -14,11 +14,12 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 func (a *app) limitsCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "limits", Aliases: []string{"limit"}, Short: "Manage limits: list, show, set, rm", Args: noArgs,
+		Use: "limits", Aliases: []string{"limit"}, Short: "Manage limits: list, show, top, set, rm", Args: noArgs,
 		Long: `Lists limits and the holders of their permits. job:TYPE bounds the jobs of a type that are under
 way, and agent:NAME the runs of an agent. Any other name is a limit of your own: it bounds the runs
 of the steps that name it in their "limits", in all (MAX), with the same key (--per-key), or both.
@@ -37,7 +38,7 @@ runs in flight continue, and nothing is admitted above it.`,
 	}
 	uses(cmd, "server", "store", "output")
 	addList(cmd, "limits, how many of their permits are held, and by which jobs")
-	cmd.AddCommand(a.showLimitCmd(), a.setLimitCmd(), a.removeLimitCmd())
+	cmd.AddCommand(a.showLimitCmd(), a.topLimitCmd(), a.setLimitCmd(), a.removeLimitCmd())
 	return cmd
 }
 
@@ -107,12 +108,21 @@ func longBounds(set *perdure.LimitSettings) string {
 }
 
 func (a *app) showLimitCmd() *cobra.Command {
+	var key string
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a limit", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeLimit,
-		Long:    `Shows a limit with all its bounds, those of single keys too, and the holders of its permits.`,
-		Example: "  perdure limits show ads-api",
+		Long: `Shows a limit with all its bounds, those of single keys too, and the holders of its permits. With
+--key, shows the bounds and holders of this key, and how many steps wait for it.`,
+		Example: "  perdure limits show ads-api\n  perdure limits show ads-api --key acct-7",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				if ofKey, _ := given(cmd, "key"); ofKey {
+					keys, err := t.LimitKeys(ctx, operate.LimitKeyQuery{Name: args[0], Key: key})
+					if err != nil {
+						return err
+					}
+					return a.printLimitKey(args[0], keys)
+				}
 				l, err := t.GetLimit(ctx, args[0])
 				if err != nil {
 					return err
@@ -124,9 +134,109 @@ func (a *app) showLimitCmd() *cobra.Command {
 				return nil
 			})
 		},
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return keyUsage(cmd, key) },
 	}
+	cmd.Flags().StringVar(&key, "key", "", "show this `KEY` of the limit only")
 	uses(cmd, "server", "store", "output")
 	return cmd
+}
+
+// keyUsage refuses a --key that no step can name.
+func keyUsage(cmd *cobra.Command, key string) error {
+	if ofKey, _ := given(cmd, "key"); ofKey {
+		if err := kernel.CheckLimitKey(key); err != nil {
+			return usagef("--key %s", err)
+		}
+	}
+	return nil
+}
+
+func (a *app) printLimitKey(limit string, keys []operate.LimitKeyView) error {
+	for i := range keys {
+		k := &keys[i]
+		if a.json() {
+			return a.object(k)
+		}
+		a.printf("%s, key %s\n", plain(limit), plain(k.Key))
+		if k.Max != nil {
+			a.printf("  at most %d at once\n", *k.Max)
+		}
+		if k.Rate != "" {
+			a.printf("  at most %s, and %d at once after a pause\n", plain(k.Rate), k.Burst)
+		}
+		a.printf("  used: %d\n  waiting: %s\n", k.Used, stepsText(k))
+		if !k.RoomAt.IsZero() {
+			a.printf("  the rate has room again at %s\n", k.RoomAt.Local().Format(time.TimeOnly))
+		}
+		for _, h := range k.Holders {
+			a.printf("  held by %s\n", permitHolder(h))
+		}
+	}
+	return nil
+}
+
+// stepsText returns how many steps wait for a key.
+func stepsText(k *operate.LimitKeyView) string {
+	if k.ReadyCapped {
+		return plural(k.Ready, "step") + " or more"
+	}
+	return plural(k.Ready, "step")
+}
+
+func (a *app) topLimitCmd() *cobra.Command {
+	most := 20
+	cmd := &cobra.Command{
+		Use: "top NAME", Short: "List the keys of a limit for which most steps wait", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeLimit,
+		Long: `Lists the keys of a limit that have no room, and for which steps wait that are ready: those with the
+most steps first. ROOM is when a rate has room again. "(all)" is the limit as a whole: it has no room
+for steps with any key.`,
+		Example: "  perdure limits top ads-api\n  perdure limits top ads-api -n 5",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if most < 1 || most > operate.MaxKeysShown {
+				return usagef("--number must be 1 to %d", operate.MaxKeysShown)
+			}
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				keys, err := t.LimitKeys(ctx, operate.LimitKeyQuery{Name: args[0], Limit: most})
+				if err != nil {
+					return err
+				}
+				return a.printLimitKeys(args[0], keys)
+			})
+		},
+	}
+	cmd.Flags().IntVarP(&most, "number", "n", most, fmt.Sprintf("how many keys, at most %d", operate.MaxKeysShown))
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) printLimitKeys(limit string, keys []operate.LimitKeyView) error {
+	tb := a.newTable()
+	tb.head("KEY", "WAITING", "USED", "BOUNDS", "ROOM")
+	for i := range keys {
+		k := &keys[i]
+		if a.json() {
+			if err := a.object(k); err != nil {
+				return err
+			}
+			continue
+		}
+		key, room := plain(k.Key), ""
+		if k.Key == "" {
+			key = "(all)"
+		}
+		if !k.RoomAt.IsZero() {
+			room = k.RoomAt.Local().Format(time.TimeOnly)
+		}
+		tb.row(key, stepsText(k), strconv.Itoa(k.Used), shortBounds(&perdure.LimitSettings{Max: k.Max, Rate: k.Rate}), room)
+	}
+	switch {
+	case a.json():
+	case len(keys) == 0:
+		a.talk("no step waits for %s", plain(limit))
+	default:
+		tb.print(a.out)
+	}
+	return nil
 }
 
 func (a *app) printLimit(l *perdure.LimitView) {

@@ -80,7 +80,7 @@ var AuditActs = []string{
 	// These are recorded only if they are refused because of the caller.
 	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat", "appendLogs", "putArtifact", "getArtifact",
 	"listJobs", "getJob", "getStep", "getDefinition", "getOutput", "listDefinitions", "getStoredDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
-	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
+	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "listLimitKeys", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
 	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listRoles", "registerHost", "listHosts", "getHost", "listSchedules", "getSchedule", "nextTimes", "listFirings", "listTokens", "listSessions", "getAudit", "getMe",
 }
 

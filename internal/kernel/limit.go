@@ -69,6 +69,19 @@ type Taken struct {
 	Bucket     // of the rate
 }
 
+// ClosedKey is a key of a limit, and how many steps are ready and wait for room of it; at least MaxKeyReady if there are more
+// in one lane. The empty key is that of steps that name none.
+type ClosedKey struct {
+	Key   string
+	Ready int
+}
+
+// Bounds of a search for the keys that most steps wait for (Reader.ClosedKeys).
+const (
+	MaxKeyLanes = 10_000
+	MaxKeyReady = 1000
+)
+
 // Unbounded is the value of Max or PerKey for a limit without that bound.
 const Unbounded = -1
 
@@ -489,6 +502,9 @@ func settingsOf(most int, r Rate) (set perdure.KeyLimit) {
 	}
 	return set
 }
+
+// Settings returns the bounds of a key.
+func (b KeyBound) Settings() perdure.KeyLimit { return settingsOf(b.Max, b.Rate) }
 
 // KeysWithRoom returns those of the keys that have permits left at now: lanes need not stay closed for them.
 func KeysWithRoom(keys []LimitKey, limits []Limit, use map[LimitKey]Taken, now time.Time) (open []LimitKey) {

@@ -270,6 +270,9 @@ type Reader interface {
 	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)
 	// Buckets returns the buckets of the rates of these limits, or of their keys. Those that are missing are full.
 	Buckets(context.Context, []LimitKey) (map[LimitKey]Bucket, error)
+	// ClosedKeys returns at most max keys of a limit for which steps are ready in closed lanes: those with the most of these
+	// steps first, and then in the order of the keys. It counts in MaxKeyLanes lanes, and MaxKeyReady steps in each.
+	ClosedKeys(ctx context.Context, limit string, max int) ([]ClosedKey, error)
 	// ListLimits returns all limits in the order of their names, without counting their permits.
 	ListLimits(context.Context) ([]Limit, error)
 	// ListAgents returns the settings of all agents that have some.

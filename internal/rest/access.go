@@ -74,7 +74,7 @@ var permissions = map[string]permit{
 	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getOutput": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers, "getArtifact": everyone, "putArtifact": makers,
 	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
 
-	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,
+	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "listLimitKeys": viewers, "getLimit": viewers,
 	"listNodes": viewers, "listBulk": viewers, "getBulk": viewers, "listBulkRefusals": viewers,
 
 	"listWebhooks": viewers, "getWebhook": viewers, "listDeliveries": viewers, "readEvents": viewers,

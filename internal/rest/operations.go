@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -52,6 +53,16 @@ func (a *api) operationRoutes() []route {
 			method: http.MethodGet, path: name, id: "getLimit", tag: "operations", do: (*call).getLimit,
 			summary: "Get a limit", doc: "With its first hundred holders.",
 			results: []result{{status: http.StatusOK, doc: "The limit", of: limit, example: limitExample}}, problems: []int{http.StatusNotFound},
+		},
+		{
+			method: http.MethodGet, path: name + "/keys", id: "listLimitKeys", tag: "operations", do: (*call).listLimitKeys,
+			summary: "List the keys of a limit for which steps wait",
+			doc:     "Those with the most steps that are ready and wait, first. The empty key is the limit as a whole. With key, this key alone, whether steps wait for it or not, and with its first hundred holders.",
+			params: []param{
+				{name: "key", doc: "Only this key", example: "acct-7"},
+				{name: "limit", doc: fmt.Sprintf("How many at most, 1 to %d, which is the default", operate.MaxKeysShown), example: "10"},
+			},
+			results: []result{{status: http.StatusOK, doc: "The keys", of: reflect.TypeFor[list[operate.LimitKeyView]](), example: limitKeysExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodPut, path: name, id: "putLimit", tag: "operations", do: (*call).putLimit,
@@ -179,6 +190,26 @@ func (c *call) getLimit() error {
 		return err
 	}
 	return c.json(http.StatusOK, shownLimit(limit))
+}
+
+func (c *call) listLimitKeys() error {
+	name, err := c.path("name")
+	if err != nil {
+		return err
+	}
+	q := reader{query: c.query}
+	query := operate.LimitKeyQuery{Name: name, Key: q.text("key", perdure.MaxLimitKeyBytes), Limit: q.limitTo(operate.MaxKeysShown)}
+	if q.err != nil {
+		return q.err
+	}
+	keys, err := c.Service.LimitKeys(c.ctx(), query)
+	if err != nil {
+		return err
+	}
+	for i := range keys {
+		utc(&keys[i].RoomAt)
+	}
+	return c.json(http.StatusOK, &list[operate.LimitKeyView]{Items: listOf(keys)})
 }
 
 func (c *call) putLimit() error {

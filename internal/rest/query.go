@@ -164,14 +164,16 @@ func (q *reader) order(since, until time.Time) {
 		{Pointer: "/query/since", Message: "is later than until: no job can match"}, {Pointer: "/query/until", Message: "is earlier than since"}}}}
 }
 
-func (q *reader) limit() int {
+func (q *reader) limit() int { return q.limitTo(perdure.MaxListLimit) }
+
+func (q *reader) limitTo(most int) int {
 	s, given := q.value("limit", 20)
 	if !given {
 		return 0
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > perdure.MaxListLimit {
-		q.refuse("limit", "must be from 1 to "+itoa(perdure.MaxListLimit))
+	if err != nil || n < 1 || n > most {
+		q.refuse("limit", "must be from 1 to "+itoa(most))
 	}
 	return n
 }

@@ -143,6 +143,9 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"GET /v1/alerts?closed=maybe", "", 400, invalid, "/query/closed", nil},
 		{"GET /v1/alerts?job=", "", 400, invalid, "/query/job", nil},
 		{"GET /v1/alerts?colour=red", "", 400, invalid, "/query/colour", nil},
+		{"GET /v1/limits/ads/keys?limit=101", "", 400, invalid, "/query/limit", nil},
+		{"GET /v1/limits/ads/keys?limit=0", "", 400, invalid, "/query/limit", nil},
+		{"GET /v1/limits/ads/keys?key=", "", 400, invalid, "/query/key", nil},
 		{"GET /v1/limits?limit=3", "", 400, invalid, "/query/limit", nil},
 		{"GET /v1/nodes?a=b", "", 400, invalid, "/query/a", nil},
 

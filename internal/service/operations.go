@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -160,17 +161,100 @@ func holderViews(holders []kernel.LimitHolder) []perdure.HolderView {
 
 // GetLimit implements perdure.Operations.
 func (svc *Service) GetLimit(ctx context.Context, name string) (*perdure.LimitView, error) {
+	l, err := svc.limit(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	v, err := svc.limitView(ctx, *l)
+	return &v, err
+}
+
+func (svc *Service) limit(ctx context.Context, name string) (*kernel.Limit, error) {
 	limits, err := svc.Store.ListLimits(ctx)
 	if err != nil {
 		return nil, Unreachable(err)
 	}
-	for _, l := range limits {
-		if l.Name == name {
-			v, err := svc.limitView(ctx, l)
-			return &v, err
+	for i := range limits {
+		if limits[i].Name == name {
+			return &limits[i], nil
 		}
 	}
 	return nil, perdure.Refuse(perdure.CodeNotFound, "there is no limit %q", name)
+}
+
+// LimitKeys implements operate.Service.
+func (svc *Service) LimitKeys(ctx context.Context, q operate.LimitKeyQuery) ([]operate.LimitKeyView, error) {
+	if q.Limit < 0 || q.Limit > operate.MaxKeysShown {
+		return nil, refuseParam("limit", fmt.Sprintf("must be from 1 to %d", operate.MaxKeysShown), "")
+	}
+	l, err := svc.limit(ctx, q.Name)
+	if err != nil {
+		return nil, err
+	}
+	most := cmp.Or(q.Limit, operate.MaxKeysShown)
+	if q.Key != "" {
+		if kind, _, _ := kernel.SplitLimit(q.Name); kind != kernel.LimitNamed {
+			return nil, refuseParam("key", "is given, and "+q.Name+" has no keys", "leave it out")
+		}
+		if err := kernel.CheckLimitKey(q.Key); err != nil {
+			return nil, refuseParam("key", err.Error(), "")
+		}
+		most = kernel.MaxKeyLanes
+	}
+	if err := admission.Ask(ctx, most*limitRoom); err != nil {
+		return nil, err
+	}
+	closed, err := svc.Store.ClosedKeys(ctx, q.Name, most)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	if q.Key != "" {
+		i := slices.IndexFunc(closed, func(c kernel.ClosedKey) bool { return c.Key == q.Key })
+		if i < 0 {
+			closed, i = []kernel.ClosedKey{{Key: q.Key}}, 0
+		}
+		closed = closed[i : i+1]
+	}
+	return svc.limitKeyViews(ctx, l, closed, q.Key != "")
+}
+
+func (svc *Service) limitKeyViews(ctx context.Context, l *kernel.Limit, closed []kernel.ClosedKey, withHolders bool) ([]operate.LimitKeyView, error) {
+	refs := make([]kernel.LimitKey, len(closed))
+	for i, c := range closed {
+		refs[i] = kernel.LimitKey{Name: l.Name, Key: c.Key}
+	}
+	buckets, err := svc.Store.Buckets(ctx, refs)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	now, err := svc.Store.Now(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	views, shown := make([]operate.LimitKeyView, len(closed)), 0
+	if withHolders {
+		shown = perdure.MaxHoldersShown
+	}
+	for i, c := range closed {
+		used, holders, err := svc.Store.LimitUse(ctx, refs[i], shown)
+		if err != nil {
+			return nil, Unreachable(err)
+		}
+		bound := kernel.KeyBound{Max: l.Max, Rate: l.Rate}
+		if c.Key != "" {
+			bound = l.ForKey(c.Key)
+		}
+		views[i] = operate.LimitKeyView{Key: c.Key, KeyLimit: bound.Settings(), Used: used, Ready: c.Ready, ReadyCapped: c.Ready >= kernel.MaxKeyReady}
+		if withHolders {
+			views[i].Holders = holderViews(holders)
+		}
+		if bound.Rate.Bounds() {
+			if at := bound.Rate.RoomAt(buckets[refs[i]], now, 1); at.After(now) {
+				views[i].RoomAt = at
+			}
+		}
+	}
+	return views, nil
 }
 
 // PutLimit implements perdure.Operations.

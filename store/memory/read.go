@@ -240,6 +240,29 @@ func (s *Store) Buckets(ctx context.Context, keys []kernel.LimitKey) (map[kernel
 	})
 }
 
+func (s *Store) ClosedKeys(ctx context.Context, limit string, max int) ([]kernel.ClosedKey, error) {
+	return view(ctx, s, func() (all []kernel.ClosedKey) {
+		ready := map[string]int{}
+		for lane, closed := range s.closedLanes {
+			if closed.limit.Name != limit {
+				continue
+			}
+			steps := s.unsettledWhere(compareSteps, func(st *kernel.Step) bool {
+				key := kernel.ReadyOf(st)
+				return key.Ready && kernel.LaneRef{Agent: key.Agent, Lane: key.Lane} == lane
+			})
+			ready[closed.limit.Key] += min(len(steps), kernel.MaxKeyReady)
+		}
+		for key, n := range ready {
+			if n > 0 {
+				all = append(all, kernel.ClosedKey{Key: key, Ready: n})
+			}
+		}
+		slices.SortFunc(all, func(a, b kernel.ClosedKey) int { return cmp.Or(b.Ready-a.Ready, cmp.Compare(a.Key, b.Key)) })
+		return firstN(max, all)
+	})
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, s.listLimits)
 }

@@ -84,6 +84,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"ClosedFor", closedForSQL, []string{"lane_closed"}},
 		{"KeyUse", keyUseSQL, []string{"permit_pkey"}},
 		{"holders of a key", keyHoldersSQL, []string{"permit_pkey", "step_pkey"}},
+		{"keys that steps wait for", closedKeysSQL, []string{"lane_closed", "ready_pkey"}},
 		{"kinds of shares", kindsOfSharesSQL, []string{"share_waiting"}},
 		{"shares in their order", groupsSQL, []string{"share_waiting"}},
 		{"first steps of shares", headsOfSharesSQL, []string{"lane_open", "ready_pkey"}},

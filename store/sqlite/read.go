@@ -324,6 +324,16 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 	return used, named, err
 }
 
+func (s *Store) ClosedKeys(ctx context.Context, limit string, max int) ([]kernel.ClosedKey, error) {
+	return view(ctx, s, func(r *row) kernel.ClosedKey { return kernel.ClosedKey{Key: r.text(), Ready: r.int()} },
+		closedKeysSQL, limit, kernel.MaxKeyLanes, kernel.MaxKeyReady, atMost(max))
+}
+
+const closedKeysSQL = `SELECT closed_key, sum(ready) AS ready FROM (
+		SELECT l.closed_key, (SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE agent = l.agent AND lane = l.lane AND ready IS NOT NULL LIMIT ?3)) AS ready
+		FROM (SELECT closed_key, agent, lane FROM perdure_lane WHERE closed_name = ?1 ORDER BY closed_key, ord LIMIT ?2) l)
+	WHERE ready > 0 GROUP BY closed_key ORDER BY sum(ready) DESC, closed_key LIMIT ?4`
+
 // permit is a permit that a row holds.
 type permit struct {
 	kernel.StepRef

@@ -661,6 +661,10 @@ var operations = []operation{
 			return fmt.Sprint(used, holders), err
 		})
 	}},
+	{"ClosedKeys", func(d *differential) act {
+		name, most := d.limit(), d.max()
+		return reads(func(s kernel.Store) ([]kernel.ClosedKey, error) { return s.ClosedKeys(ctx, name, most) })
+	}},
 	{"Buckets", func(d *differential) act {
 		keys := []kernel.LimitKey{{Name: d.limit()}, d.limitKey(), d.limitKey()}
 		return reads(func(s kernel.Store) (string, error) {

@@ -16,6 +16,7 @@ var statisticsChecks = []check{
 	{"Statistics/JobsByTypeAndPhase", censusOfJobs},
 	{"Statistics/ReadyStepsByAgent", censusOfReady},
 	{"Statistics/ClosedLanesByLimit", censusOfClosed},
+	{"Statistics/KeysThatMostStepsWaitFor", closedKeys},
 	{"Statistics/StepsThatWaitForATime", censusOfDue},
 	{"Statistics/AlertsByKindCodeAndType", censusOfAlerts},
 	{"Statistics/CountsAreBounded", censusIsBounded},
@@ -126,6 +127,39 @@ func censusOfClosed(s *suite) {
 	s.equal("closed", c.Closed, []kernel.ClosedGroup{{Agent: "http", Limit: "ads", Steps: 2}})
 	s.equal("not closed, and in need of a limit", c.Needing, []kernel.NeedGroup{{Agent: "http", Needs: adsNeed("b"), Steps: 1}})
 	s.equal("ready", c.Ready, []kernel.ReadyGroup{{Agent: "http", Steps: 4, Oldest: at(0)}})
+}
+
+// The keys of a limit that most steps wait for come first. Open lanes, other limits and steps that are not ready do not count.
+func closedKeys(s *suite) {
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 1)), withNeeds(adsNeed("b"), newJob(2, 1)), withNeeds(adsNeed("b"), newJob(3, 1)), withNeeds(adsNeed("c"), newJob(4, 1)),
+		withNeeds(adsNeed("d"), newJob(5, 1)), withNeeds(adsNeed("e"), newJob(6, 1)), newJob(7, 1))
+	s.limit("ads", 1)
+	closed := func(key string, by kernel.LimitKey) {
+		s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", adsNeed(key))}, For: by}}})
+	}
+	keys := func(limit string, max int, want ...kernel.ClosedKey) {
+		s.Helper()
+		got, err := s.store.ClosedKeys(ctx, limit, max)
+		s.must(err)
+		s.equal(fmt.Sprintf("%d keys of %s", max, limit), got, want)
+	}
+	keys("ads", 9)
+	for _, key := range []string{"c", "a", "b", "e"} {
+		closed(key, kernel.LimitKey{Name: "ads", Key: key})
+	}
+	closed("d", kernel.LimitKey{Name: "mail"})
+	a, b, c, e := kernel.ClosedKey{Key: "a", Ready: 1}, kernel.ClosedKey{Key: "b", Ready: 2}, kernel.ClosedKey{Key: "c", Ready: 1}, kernel.ClosedKey{Key: "e", Ready: 1}
+	keys("ads", 9, b, a, c, e)
+	keys("ads", 2, b, a)
+	keys("mail", 9, kernel.ClosedKey{Ready: 1})
+	keys("none", 9)
+	s.changeStep(ref(6, 0), waitUntil(at(time.Hour)))
+	keys("ads", 9, b, a, c)
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.OpenLanes([]kernel.LimitKey{{Name: "ads", Key: "b"}}, 9)
+		s.must(err)
+	})
+	keys("ads", 9, a, c)
 }
 
 func censusOfDue(s *suite) {

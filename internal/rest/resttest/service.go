@@ -30,6 +30,7 @@ type Service struct {
 	OnCloseAlert   func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
 	OnListLimits   func(context.Context) ([]perdure.LimitView, error)
 	OnGetLimit     func(ctx context.Context, name string) (*perdure.LimitView, error)
+	OnLimitKeys    func(context.Context, operate.LimitKeyQuery) ([]operate.LimitKeyView, error)
 	OnPutLimit     func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
 	OnDeleteLimit  func(ctx context.Context, name string) error
 	OnGraph        func(ctx context.Context, ref string) (*operate.Graph, error)
@@ -233,6 +234,10 @@ func (s *Service) ListLimits(ctx context.Context) ([]perdure.LimitView, error) {
 
 func (s *Service) GetLimit(ctx context.Context, name string) (*perdure.LimitView, error) {
 	return s.OnGetLimit(ctx, name)
+}
+
+func (s *Service) LimitKeys(ctx context.Context, q operate.LimitKeyQuery) ([]operate.LimitKeyView, error) {
+	return s.OnLimitKeys(ctx, q)
 }
 
 func (s *Service) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {

@@ -415,6 +415,10 @@ func Full() *Service {
 		OnGetLimit: func(_ context.Context, name string) (*perdure.LimitView, error) {
 			return limit(name, perdure.LimitSettings{Max: new(3)})
 		},
+		OnLimitKeys: func(_ context.Context, q operate.LimitKeyQuery) ([]operate.LimitKeyView, error) {
+			return []operate.LimitKeyView{{Key: q.Key, KeyLimit: perdure.KeyLimit{Max: new(q.Limit), Rate: "5/s", Burst: 2}, Used: 3, Ready: 1000, ReadyCapped: true, RoomAt: At,
+				Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3, Key: "a&b", Amount: 2}}}}, nil
+		},
 		OnPutLimit: func(_ context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
 			return limit(name, settings)
 		},

@@ -693,6 +693,18 @@ export interface Limit {
   roomAt?: string;
 }
 
+export interface LimitKey {
+  key: string;
+  ready: number;
+  used: number;
+  burst?: number;
+  holders?: Holder[];
+  max?: number;
+  rate?: string;
+  readyCapped?: boolean;
+  roomAt?: string;
+}
+
 export interface LimitSettings {
   /** How many permits the rate lets through at once after a pause. Missing: what comes in a tenth of a second, and at least 1 */
   burst?: number;
@@ -718,6 +730,10 @@ export interface ListAgent {
 
 export interface ListLimit {
   items: Limit[];
+}
+
+export interface ListLimitKey {
+  items: LimitKey[];
 }
 
 export interface ListNode {
