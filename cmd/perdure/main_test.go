@@ -115,7 +115,7 @@ func runScripts(t *testing.T, dir, database string) {
 			return os.Geteuid() == 0, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "sig": killCmd, "ends": endsCmd, "waitfile": waitFileCmd, "host": hostCmd,
+			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "sig": killCmd, "ends": endsCmd, "waitfile": waitFileCmd, "until": untilCmd, "host": hostCmd,
 		},
 	})
 }
@@ -236,6 +236,17 @@ func waitFileCmd(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s is not there", args[0])
+}
+
+// until PATTERN COMMAND… repeats a command until its output has a line that matches.
+func untilCmd(ts *testscript.TestScript, _ bool, args []string) {
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+	}
+	ts.Fatalf("no output matches %s", pattern)
 }
 
 const patience = time.Minute
