@@ -330,6 +330,12 @@ func TestRoundTrip(t *testing.T) {
 			v, created, err := s.PutSchedule(ctx, schedule)
 			return all{v, created}, err
 		}, all{schedule}, all{resttest.Schedule(), true}},
+		{"PutSchedule, to see what it would be", func(ctx context.Context, s protocol.Server) (all, error) {
+			dry := schedule
+			dry.DryRun = true
+			v, _, err := s.PutSchedule(ctx, dry)
+			return all{v}, err
+		}, all{operate.ScheduleRequest{Name: schedule.Name, Author: schedule.Author, DryRun: true, ScheduleSettings: schedule.ScheduleSettings}}, all{resttest.Schedule()}},
 		{"PutSchedule of times", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, _, err := s.PutSchedule(ctx, once)
 			return all{v}, err

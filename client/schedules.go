@@ -30,8 +30,11 @@ func (c *Client) PutSchedule(ctx context.Context, r operate.ScheduleRequest) (*o
 	if err != nil {
 		return nil, false, err
 	}
-	v := new(operate.ScheduleView)
-	status, err := c.ask(ctx, &request{method: http.MethodPut, path: schedulePath(r.Name), body: body, author: r.Author, repeatable: true}, v)
+	v, query := new(operate.ScheduleView), url.Values{}
+	if r.DryRun {
+		query.Set("dryRun", "true")
+	}
+	status, err := c.ask(ctx, &request{method: http.MethodPut, path: schedulePath(r.Name), query: query, body: body, author: r.Author, repeatable: true}, v)
 	if err != nil {
 		return nil, false, err
 	}

@@ -155,6 +155,7 @@ func (s *ScheduleSettings) Catches() (within time.Duration, max int) {
 type ScheduleRequest struct {
 	Name   string
 	Author string
+	DryRun bool // apply all rules, store nothing, and return the schedule as it would be; created then has no meaning
 	ScheduleSettings
 }
 

@@ -47,6 +47,7 @@ var tsUnused = map[string]string{
 	"GET /v1/schedules":                                    "it is for consoles and the command line",
 	"GET /v1/schedules/{name}":                             "it is for consoles and the command line",
 	"PUT /v1/schedules/{name}":                             "it is for consoles and the command line",
+	"PUT /v1/schedules/{name} query dryRun":                "the same",
 	"DELETE /v1/schedules/{name}":                          "it is for consoles and the command line",
 	"POST /v1/schedules/{name}/pause":                      "it is for consoles and the command line",
 	"POST /v1/schedules/{name}/resume":                     "it is for consoles and the command line",

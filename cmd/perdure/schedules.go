@@ -130,6 +130,7 @@ func (a *app) refused(file string, src []byte, err error) error {
 }
 
 func (a *app) applyScheduleCmd() *cobra.Command {
+	dryRun := false
 	cmd := &cobra.Command{
 		Use: "apply FILE", Short: "Create or replace a schedule", Args: argsOf(1, 1, "FILE"), ValidArgsFunction: completeFiles,
 		Long: `Creates the schedule of a file of YAML or JSON, or replaces its settings. The file has the fields of the
@@ -145,7 +146,7 @@ REST API and the name:
         make: {agent: shell, with: {command: [./report.sh, "${schedule.time}"]}}
 
 The history of the schedule is kept. If its rule of times changes, the new one begins now.`,
-		Example: "  perdure schedules apply nightly.yaml\n  perdure schedules apply - < nightly.yaml",
+		Example: "  perdure schedules apply nightly.yaml\n  perdure schedules apply nightly.yaml --dry-run\n  perdure schedules apply - < nightly.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, err := readFile(args[0], a.in)
 			if err != nil {
@@ -155,7 +156,7 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 			if err != nil {
 				return a.refused(args[0], src, err)
 			}
-			r.Author = author()
+			r.Author, r.DryRun = author(), dryRun
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				v, created, err := t.PutSchedule(ctx, r)
 				if codeOf(err) == exitUsage {
@@ -165,7 +166,16 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 					return err
 				}
 				if !a.json() {
-					a.talk("schedule %s is %s", plain(v.Name), map[bool]string{true: "created", false: "set"}[created])
+					if dryRun {
+						_, err := t.GetSchedule(ctx, r.Name)
+						created = perdure.CodeOf(err) == perdure.CodeNotFound
+					}
+					done := map[bool]string{true: "created", false: "set"}[created]
+					if dryRun {
+						a.talk("schedule %s would be %s: nothing was changed (--dry-run)", plain(v.Name), done)
+					} else {
+						a.talk("schedule %s is %s", plain(v.Name), done)
+					}
 					if v.State == operate.ScheduleEnded {
 						a.talk("warning: all its times have passed: it starts no job; for past times: perdure schedules backfill %s", plain(v.Name))
 					}
@@ -174,6 +184,7 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check the file, print what the schedule would be, and store nothing")
 	uses(cmd, "server", "store", "output")
 	return cmd
 }

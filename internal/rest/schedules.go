@@ -103,8 +103,9 @@ func (a *api) scheduleRoutes() []route {
 			doc: "A schedule that exists keeps its state and its history. If its rule of times changes, the new one begins now. " +
 				"The job of each time has the key @schedule:NAME:TIME, so that there is never a second one. At most 10,000 schedules; another is a conflict.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[scheduleBody](), example: scheduleBodyExample},
+			params: []param{{name: "dryRun", doc: "true: apply the rules, store nothing, and answer what the schedule would be", example: "true"}},
 			results: []result{
-				{status: http.StatusOK, doc: "The schedule was replaced", of: view, example: scheduleExample},
+				{status: http.StatusOK, doc: "The schedule was replaced; with dryRun, what it would be", of: view, example: scheduleExample},
 				{status: http.StatusCreated, doc: "The schedule was created", of: view, example: scheduleExample},
 			},
 			problems: append([]int{http.StatusForbidden}, bodyProblems...),
@@ -240,11 +241,16 @@ func (c *call) scheduleAct(max int64, mayBeEmpty bool) (name, author string, doc
 }
 
 func (c *call) putSchedule() error {
+	q := reader{query: c.query}
+	dryRun := q.flag("dryRun")
+	if q.err != nil {
+		return q.err
+	}
 	name, author, doc, err := c.scheduleAct(maxScheduleBody, false)
 	if err != nil {
 		return err
 	}
-	r := operate.ScheduleRequest{Name: name, Author: author, ScheduleSettings: readSchedule(doc.root(), nil)}
+	r := operate.ScheduleRequest{Name: name, Author: author, DryRun: dryRun, ScheduleSettings: readSchedule(doc.root(), nil)}
 	if err := doc.err(); err != nil {
 		return err
 	}
@@ -253,7 +259,7 @@ func (c *call) putSchedule() error {
 		return err
 	}
 	status := http.StatusOK
-	if created {
+	if created && !dryRun {
 		status = http.StatusCreated
 	}
 	return c.json(status, utcSchedule(v))

@@ -362,6 +362,24 @@ func lockSchedule(tx kernel.Tx, name string) (*kernel.Schedule, error) {
 
 // PutSchedule creates a schedule, or replaces its settings. If it has these settings, nothing changes.
 func (s *Scheduler) PutSchedule(ctx context.Context, name, author string, settings []byte, set *operate.ScheduleSettings, rule *kernel.TimeRule) (row *kernel.Schedule, created bool, err error) {
+	row, created, err = s.putSchedule(ctx, name, author, settings, set, rule, false)
+	s.cfg.OnSchedule()
+	return row, created, err
+}
+
+// PreviewSchedule returns what PutSchedule would, and stores nothing.
+func (s *Scheduler) PreviewSchedule(ctx context.Context, name, author string, settings []byte, set *operate.ScheduleSettings, rule *kernel.TimeRule) (row *kernel.Schedule, created bool, err error) {
+	row, created, err = s.putSchedule(ctx, name, author, settings, set, rule, true)
+	if errors.Is(err, errPreview) {
+		err = nil
+	}
+	return row, created, err
+}
+
+// errPreview ends a transaction that is not to be committed.
+var errPreview = errors.New("a preview stores nothing")
+
+func (s *Scheduler) putSchedule(ctx context.Context, name, author string, settings []byte, set *operate.ScheduleSettings, rule *kernel.TimeRule, preview bool) (row *kernel.Schedule, created bool, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		row, err = lockSchedule(tx, name)
 		if perdure.CodeOf(err) == perdure.CodeNotFound {
@@ -385,6 +403,9 @@ func (s *Scheduler) PutSchedule(ctx context.Context, name, author string, settin
 		}
 		wasPaused := row.Paused
 		row.Replace(settings, set, rule, author, now)
+		if preview {
+			return errPreview
+		}
 		if err := tx.PutSchedule(row); err != nil {
 			return err
 		}
@@ -395,7 +416,6 @@ func (s *Scheduler) PutSchedule(ctx context.Context, name, author string, settin
 		}
 		return auditSetting(ctx, tx, author, "putSchedule", name)
 	})
-	s.cfg.OnSchedule()
 	return row, created, err
 }
 

@@ -66,11 +66,17 @@ func (svc *Service) PutSchedule(ctx context.Context, r operate.ScheduleRequest) 
 	if err != nil {
 		return nil, false, err
 	}
-	row, created, err := svc.Scheduler.PutSchedule(ctx, r.Name, r.Author, text, &set, rule)
+	put := svc.Scheduler.PutSchedule
+	if r.DryRun {
+		put = svc.Scheduler.PreviewSchedule
+	}
+	row, created, err := put(ctx, r.Name, r.Author, text, &set, rule)
 	if err != nil {
 		return nil, false, Unreachable(err)
 	}
-	svc.Log.InfoContext(ctx, "schedule set", "schedule", r.Name, "author", r.Author)
+	if !r.DryRun {
+		svc.Log.InfoContext(ctx, "schedule set", "schedule", r.Name, "author", r.Author)
+	}
 	v, err := svc.scheduleView(ctx, row)
 	return v, created, err
 }
