@@ -18,11 +18,11 @@ type LimitKeyQuery struct {
 
 // LimitKeyView is a key of a limit, with its bounds.
 type LimitKeyView struct {
-	Key string `json:"key"` // empty: the limit as a whole
+	Key string `json:"key"`
 	perdure.KeyLimit
 	Used int `json:"used"` // sum of the amounts of the permits with the key
-	// Ready is how many steps are ready and wait for room of the key, or of the limit as a whole. Of very many steps, not all are
-	// counted: then ReadyCapped is set.
+	// Ready is how many ready steps wait for room of the key, as far as searches for runs have found it to be full. A step that
+	// waits for several limits counts for one of them. Of very many steps, not all are counted: then ReadyCapped is set.
 	Ready       int                  `json:"ready"`
 	ReadyCapped bool                 `json:"readyCapped,omitempty"`
 	RoomAt      time.Time            `json:"roomAt,omitzero"` // when the rate has room for another permit, if it has none now

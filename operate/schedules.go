@@ -163,7 +163,7 @@ type ScheduleRequest struct {
 func CheckScheduleName(name string) error {
 	if len(name) > MaxScheduleName || !plain.IsName(name) {
 		e := perdure.Refuse(perdure.CodeInvalid, "invalid name of a schedule: use 1 to %d letters, digits, \".\", \"_\" and \"-\", the first a letter or digit", MaxScheduleName)
-		e.Fields = []perdure.FieldError{{Pointer: "path/name", Message: e.Message}}
+		e.Fields = []perdure.FieldError{{Pointer: "/path/name", Message: e.Message}}
 		return e
 	}
 	return nil

@@ -166,7 +166,7 @@ func (a *app) printLimitKey(limit string, keys []operate.LimitKeyView) error {
 		}
 		a.printf("  used: %d\n  waiting: %s\n", k.Used, stepsText(k))
 		if !k.RoomAt.IsZero() {
-			a.printf("  the rate has room again at %s\n", k.RoomAt.Local().Format(time.TimeOnly))
+			a.printf("  the rate has room again at %s\n", k.RoomAt.Local().Format(time.DateTime))
 		}
 		for _, h := range k.Holders {
 			a.printf("  held by %s\n", permitHolder(h))
@@ -187,9 +187,12 @@ func (a *app) topLimitCmd() *cobra.Command {
 	most := 20
 	cmd := &cobra.Command{
 		Use: "top NAME", Short: "List the keys of a limit for which most steps wait", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeLimit,
-		Long: `Lists the keys of a limit that have no room, and for which steps wait that are ready: those with the
-most steps first. ROOM is when a rate has room again. "(all)" is the limit as a whole: it has no room
-for steps with any key.`,
+		Long: `Lists the keys of a limit that have no room, and for which ready steps wait: those with the most
+steps first. ROOM is when the rate of the key has room for one permit.
+
+A key is listed once a search for runs has found it full; while all slots of an agent are taken,
+nothing is searched. A step that waits for several limits counts for one of them. If the limit as a
+whole is full, "perdure limits show" says so.`,
 		Example: "  perdure limits top ads-api\n  perdure limits top ads-api -n 5",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if most < 1 || most > operate.MaxKeysShown {
@@ -220,19 +223,17 @@ func (a *app) printLimitKeys(limit string, keys []operate.LimitKeyView) error {
 			}
 			continue
 		}
-		key, room := plain(k.Key), ""
-		if k.Key == "" {
-			key = "(all)"
-		}
+		room := ""
 		if !k.RoomAt.IsZero() {
-			room = k.RoomAt.Local().Format(time.TimeOnly)
+			room = k.RoomAt.Local().Format(time.DateTime)
 		}
-		tb.row(key, stepsText(k), strconv.Itoa(k.Used), shortBounds(&perdure.LimitSettings{Max: k.Max, Rate: k.Rate}), room)
+		tb.row(plain(k.Key), stepsText(k), strconv.Itoa(k.Used), shortBounds(&perdure.LimitSettings{Max: k.Max, Rate: k.Rate}), room)
 	}
 	switch {
 	case a.json():
 	case len(keys) == 0:
-		a.talk("no step waits for %s", plain(limit))
+		a.talk("no key of %s is known to be full", plain(limit))
+		a.talk("hint: perdure limits show %s shows whether the limit as a whole is full", plain(limit))
 	default:
 		tb.print(a.out)
 	}
@@ -258,7 +259,7 @@ func (a *app) printLimit(l *perdure.LimitView) {
 	}
 	a.printf("  used: %d\n", l.Used)
 	if !l.RoomAt.IsZero() {
-		a.printf("  the rate has room again at %s\n", l.RoomAt.Local().Format(time.TimeOnly))
+		a.printf("  the rate has room again at %s\n", l.RoomAt.Local().Format(time.DateTime))
 	}
 	for _, h := range l.Holders {
 		a.printf("  held by %s\n", permitHolder(h))

@@ -139,7 +139,7 @@ func (o *filterFlags) query(now time.Time) (perdure.JobQuery, error) {
 	q := perdure.JobQuery{Type: o.typ, Key: o.key, Agent: o.agent, Step: o.step, Reason: perdure.ReasonKind(o.reason), Error: o.error,
 		Alert: perdure.AlertKind(o.alert), Parent: o.parent, Search: o.search, OldestFirst: o.oldest}
 	if o.parent != "" && !strings.Contains(strings.Trim(o.parent, "/"), "/") {
-		return q, usagef("--parent %q is not JOB/STEP: --parent order-1042/resize", o.parent)
+		return q, usagef("--parent %q is not JOB/STEP, such as order-1042/resize", o.parent)
 	}
 	for _, word := range o.phases {
 		var phase perdure.Phase

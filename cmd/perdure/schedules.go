@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,7 +122,7 @@ func readSchedule(src []byte) (operate.ScheduleRequest, error) {
 	if err == nil {
 		err = r.Check()
 	}
-	return r, locate(src, err)
+	return r, locate(src, inFile(err))
 }
 
 // refused prints the faults of a file.
@@ -160,7 +162,7 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				v, created, err := t.PutSchedule(ctx, r)
 				if codeOf(err) == exitUsage {
-					return a.refused(args[0], src, locate(src, err))
+					return a.refused(args[0], src, locate(src, inFile(err)))
 				}
 				if err != nil {
 					return err
@@ -187,6 +189,22 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check the file, print what the schedule would be, and store nothing")
 	uses(cmd, "server", "store", "output")
 	return cmd
+}
+
+// inFile returns an error with the places of the file: the name of the schedule is a part of the path for a node.
+func inFile(err error) error {
+	e := (*perdure.Error)(nil)
+	if !errors.As(err, &e) {
+		return err
+	}
+	in := *e
+	in.Fields = slices.Clone(e.Fields)
+	for i := range in.Fields {
+		if in.Fields[i].Pointer == "/path/name" {
+			in.Fields[i].Pointer = "/name"
+		}
+	}
+	return &in
 }
 
 func (a *app) printSchedule(v *operate.ScheduleView, history []operate.Firing) error {

@@ -85,7 +85,7 @@ func CheckHeldRole(name string) error {
 	switch {
 	case len(name) > perdure.MaxNameLength || !plain.IsName(name):
 		e := perdure.Refuse(perdure.CodeInvalid, "invalid name of a role: use 1 to %d letters, digits, \".\", \"_\" and \"-\", the first a letter or digit", perdure.MaxNameLength)
-		e.Fields = []perdure.FieldError{{Pointer: "path/name", Message: e.Message}}
+		e.Fields = []perdure.FieldError{{Pointer: "/path/name", Message: e.Message}}
 		return e
 	case slices.ContainsFunc(RoleTable(), func(r RoleInfo) bool { return r.Name == name }) || slices.Contains(futureRoles, name):
 		e := perdure.Refuse(perdure.CodeForbidden, "%s is a role of Perdure's nodes", name)

@@ -70,7 +70,7 @@ type Taken struct {
 }
 
 // ClosedKey is a key of a limit, and how many steps are ready and wait for room of it; at least MaxKeyReady if there are more
-// in one lane. The empty key is that of steps that name none.
+// in one lane.
 type ClosedKey struct {
 	Key   string
 	Ready int

@@ -57,7 +57,7 @@ func (a *api) operationRoutes() []route {
 		{
 			method: http.MethodGet, path: name + "/keys", id: "listLimitKeys", tag: "operations", do: (*call).listLimitKeys,
 			summary: "List the keys of a limit for which steps wait",
-			doc:     "Those with the most steps that are ready and wait, first. The empty key is the limit as a whole. With key, this key alone, whether steps wait for it or not, and with its first hundred holders.",
+			doc:     "Those with the most steps first. A key is known to be full once a search for runs has met it: while all slots of an agent are taken, nothing is searched. A step that waits for several limits counts for one of them. With key, this key alone, whether steps wait for it or not, and with its first hundred holders.",
 			params: []param{
 				{name: "key", doc: "Only this key", example: "acct-7"},
 				{name: "limit", doc: fmt.Sprintf("How many at most, 1 to %d, which is the default", operate.MaxKeysShown), example: "10"},

@@ -44,6 +44,13 @@ func (svc *Service) bulkJobs(ctx context.Context, r *operate.BulkRequest) (jobs 
 	case r.Filter.Q != "":
 		jobs.listed, err = svc.searchedIDs(ctx, r.Filter)
 	default:
+		if r.Filter.Parent != "" { // what a key or @latest means may change
+			pinned := *r.Filter
+			if pinned.Parent, err = svc.pinParent(ctx, pinned.Parent); err != nil {
+				return jobs, err
+			}
+			r.Filter = &pinned
+		}
 		jobs.filter = r.Filter
 		_, _, err = svc.bulkFilter(ctx, r.Filter)
 	}
@@ -56,17 +63,32 @@ func (svc *Service) bulkFilter(ctx context.Context, filter *operate.BulkFilter) 
 	if f, err = filterOf(&q); err != nil || q.Parent == "" {
 		return q, f, err
 	}
-	err = svc.withinParent(ctx, q.Parent, &f)
-	if e := (*perdure.Error)(nil); errors.As(err, &e) && e.Code != perdure.CodeUnavailable {
-		at := *e
-		at.Fields = []perdure.FieldError{{Pointer: "/filter/parent", Message: strings.TrimPrefix(e.Message, "parent "), Hint: e.Hint}}
-		at.Message = "filter." + e.Message
-		if e.Code == perdure.CodeNotFound {
-			at.Message = "filter.parent: " + e.Message
-		}
-		err = &at
+	return q, f, atParent(svc.withinParent(ctx, q.Parent, &f))
+}
+
+// pinParent replaces the job of JOB/STEP by its id.
+func (svc *Service) pinParent(ctx context.Context, parent string) (string, error) {
+	ref, step, err := cutParent(parent)
+	if err != nil {
+		return "", atParent(err)
 	}
-	return q, f, err
+	id, err := svc.idOf(ctx, ref)
+	return id.String() + "/" + step, atParent(err)
+}
+
+// atParent gives a refusal the place of the parent in a filter.
+func atParent(err error) error {
+	e := (*perdure.Error)(nil)
+	if !errors.As(err, &e) || e.Code == perdure.CodeUnavailable {
+		return err
+	}
+	at := *e
+	message := strings.TrimPrefix(e.Message, "parent ")
+	at.Fields = []perdure.FieldError{{Pointer: "/filter/parent", Message: message, Hint: e.Hint}}
+	if at.Message = "filter.parent: " + e.Message; message != e.Message {
+		at.Message = "filter.parent " + message
+	}
+	return &at
 }
 
 // listedIDs returns the ids of the jobs that refs name.

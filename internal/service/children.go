@@ -14,9 +14,9 @@ import (
 // withinParent restricts a filter to the children of a step, JOB/STEP. Their ids are next to each other, so that no index of
 // parents is needed.
 func (svc *Service) withinParent(ctx context.Context, parent string, f *kernel.JobFilter) error {
-	ref, name, ok := cutLast(parent, "/")
-	if !ok {
-		return refuseParam("parent", "is not JOB/STEP", "parent=order-1042/resize")
+	ref, name, err := cutParent(parent)
+	if err != nil {
+		return err
 	}
 	id, err := svc.idOf(ctx, ref)
 	if err != nil {
@@ -62,6 +62,15 @@ func (svc *Service) withinParent(ctx context.Context, parent string, f *kernel.J
 		f.Before = before
 	}
 	return nil
+}
+
+// cutParent returns the two parts of JOB/STEP.
+func cutParent(parent string) (job, step string, err error) {
+	job, step, _ = cutLast(parent, "/")
+	if job == "" || step == "" {
+		return "", "", refuseParam("parent", "is not JOB/STEP", "write the job and the step, such as order-1042/resize")
+	}
+	return job, step, nil
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

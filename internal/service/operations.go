@@ -191,11 +191,13 @@ func (svc *Service) LimitKeys(ctx context.Context, q operate.LimitKeyQuery) ([]o
 	if err != nil {
 		return nil, err
 	}
+	if kind, _, _ := kernel.SplitLimit(q.Name); kind != kernel.LimitNamed {
+		e := perdure.Refuse(perdure.CodeInvalid, "limit %s has no keys: only limits of your own have some", q.Name)
+		e.Fields = []perdure.FieldError{{Pointer: "/path/name", Message: e.Message}}
+		return nil, e
+	}
 	most := cmp.Or(q.Limit, operate.MaxKeysShown)
 	if q.Key != "" {
-		if kind, _, _ := kernel.SplitLimit(q.Name); kind != kernel.LimitNamed {
-			return nil, refuseParam("key", "is given, and "+q.Name+" has no keys", "leave it out")
-		}
 		if err := kernel.CheckLimitKey(q.Key); err != nil {
 			return nil, refuseParam("key", err.Error(), "")
 		}
@@ -208,6 +210,7 @@ func (svc *Service) LimitKeys(ctx context.Context, q operate.LimitKeyQuery) ([]o
 	if err != nil {
 		return nil, Unreachable(err)
 	}
+	closed = slices.DeleteFunc(closed, func(c kernel.ClosedKey) bool { return c.Key == "" })
 	if q.Key != "" {
 		i := slices.IndexFunc(closed, func(c kernel.ClosedKey) bool { return c.Key == q.Key })
 		if i < 0 {
@@ -240,10 +243,7 @@ func (svc *Service) limitKeyViews(ctx context.Context, l *kernel.Limit, closed [
 		if err != nil {
 			return nil, Unreachable(err)
 		}
-		bound := kernel.KeyBound{Max: l.Max, Rate: l.Rate}
-		if c.Key != "" {
-			bound = l.ForKey(c.Key)
-		}
+		bound := l.ForKey(c.Key)
 		views[i] = operate.LimitKeyView{Key: c.Key, KeyLimit: bound.Settings(), Used: used, Ready: c.Ready, ReadyCapped: c.Ready >= kernel.MaxKeyReady}
 		if withHolders {
 			views[i].Holders = holderViews(holders)
