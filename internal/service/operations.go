@@ -197,14 +197,14 @@ func (svc *Service) LimitKeys(ctx context.Context, q operate.LimitKeyQuery) ([]o
 		return nil, e
 	}
 	most := cmp.Or(q.Limit, operate.MaxKeysShown)
+	if err := admission.Ask(ctx, limitRoom+most*holderRoom); err != nil {
+		return nil, err
+	}
 	if q.Key != "" {
 		if err := kernel.CheckLimitKey(q.Key); err != nil {
 			return nil, refuseParam("key", err.Error(), "")
 		}
 		most = kernel.MaxKeyLanes
-	}
-	if err := admission.Ask(ctx, most*limitRoom); err != nil {
-		return nil, err
 	}
 	closed, err := svc.Store.ClosedKeys(ctx, q.Name, most)
 	if err != nil {
