@@ -121,13 +121,19 @@ var pathParam = regexp.MustCompile(`\{(\w+)\}`)
 
 // pathDocs document the parts of paths, by tag if the same word has several meanings.
 var pathDocs = map[string]param{
-	"id":              {doc: "The job: its id, its key, the start of an id, or @latest", example: "order-1042"},
-	"operations/id":   {doc: "The alert's number", example: "12"},
-	"name":            {doc: "The step", example: "charge"},
-	"hash":            {doc: "The hash of a definition, as a drawing has it", example: "9f2c6b0e4d1a8c7730b5e2f1a4d6c8e9"},
-	"agent":           {doc: "The agent", example: "payments"},
-	"access/id":       {doc: "The id of the token or session", example: "8XkqT2mWc0Za"},
-	"operations/name": {doc: "job:TYPE or agent:NAME", example: "agent:payments"},
+	"id":               {doc: "The job: its id, its key, the start of an id, or @latest", example: "order-1042"},
+	"operations/id":    {doc: "The alert's number", example: "12"},
+	"name":             {doc: "The step", example: "charge"},
+	"hash":             {doc: "The hash of a definition, as a drawing has it", example: "9f2c6b0e4d1a8c7730b5e2f1a4d6c8e9"},
+	"agent":            {doc: "The agent", example: "payments"},
+	"access/id":        {doc: "The id of the token or session", example: "8XkqT2mWc0Za"},
+	"operations/name":  {doc: "The limit: job:TYPE, agent:NAME, or a name of your own", example: "agent:payments"},
+	"agents/name":      {doc: "The role", example: "importer"},
+	"bulk/id":          {doc: "The id of the bulk act", example: "bulk_0190a6b7c8d97e0f8123456789abcdef"},
+	"definitions/name": {doc: "The definition: NAME, or NAME@VERSION", example: "order@7"},
+	"hosts/name":       {doc: "The host", example: "h1"},
+	"schedules/name":   {doc: "The schedule", example: "nightly"},
+	"webhooks/name":    {doc: "The receiver", example: "shop"},
 }
 
 func (rt *route) parameters() []*huma.Param {
