@@ -57,12 +57,8 @@ func (c *Client) GetLimit(ctx context.Context, name string) (*perdure.LimitView,
 // LimitKeys implements operate.Service.
 func (c *Client) LimitKeys(ctx context.Context, q operate.LimitKeyQuery) ([]operate.LimitKeyView, error) {
 	query := url.Values{}
-	if q.Key != "" {
-		query.Set("key", q.Key)
-	}
-	if q.Limit != 0 {
-		query.Set("limit", strconv.Itoa(q.Limit))
-	}
+	set(query, "key", q.Key)
+	setPage(query, q.Limit, "")
 	var out items[operate.LimitKeyView]
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: limitPath(q.Name) + "/keys", query: query}, &out)
 	return out.Items, err

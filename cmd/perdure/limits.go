@@ -116,12 +116,12 @@ func (a *app) showLimitCmd() *cobra.Command {
 		Example: "  perdure limits show ads-api\n  perdure limits show ads-api --key acct-7",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				if ofKey, _ := given(cmd, "key"); ofKey {
+				if key != "" {
 					keys, err := t.LimitKeys(ctx, operate.LimitKeyQuery{Name: args[0], Key: key})
 					if err != nil {
 						return err
 					}
-					return a.printLimitKey(args[0], keys)
+					return a.printLimitKey(args[0], &keys[0])
 				}
 				l, err := t.GetLimit(ctx, args[0])
 				if err != nil {
@@ -151,27 +151,14 @@ func keyUsage(cmd *cobra.Command, key string) error {
 	return nil
 }
 
-func (a *app) printLimitKey(limit string, keys []operate.LimitKeyView) error {
-	for i := range keys {
-		k := &keys[i]
-		if a.json() {
-			return a.object(k)
-		}
-		a.printf("%s, key %s\n", plain(limit), plain(k.Key))
-		if k.Max != nil {
-			a.printf("  at most %d at once\n", *k.Max)
-		}
-		if k.Rate != "" {
-			a.printf("  at most %s, and %d at once after a pause\n", plain(k.Rate), k.Burst)
-		}
-		a.printf("  used: %d\n  waiting: %s\n", k.Used, stepsText(k))
-		if !k.RoomAt.IsZero() {
-			a.printf("  the rate has room again at %s\n", k.RoomAt.Local().Format(time.DateTime))
-		}
-		for _, h := range k.Holders {
-			a.printf("  held by %s\n", permitHolder(h))
-		}
+func (a *app) printLimitKey(limit string, k *operate.LimitKeyView) error {
+	if a.json() {
+		return a.object(k)
 	}
+	a.printf("%s, key %s\n", plain(limit), plain(k.Key))
+	a.printBounds(k.KeyLimit, "")
+	a.printf("  used: %d\n  waiting: %s\n", k.Used, stepsText(k))
+	a.printRoomAndHolders(k.RoomAt, k.Holders)
 	return nil
 }
 
@@ -242,26 +229,31 @@ func (a *app) printLimitKeys(limit string, keys []operate.LimitKeyView) error {
 
 func (a *app) printLimit(l *perdure.LimitView) {
 	a.printf("%s\n", plain(l.Name))
-	line := func(of perdure.KeyLimit, suffix string) {
-		if of.Max != nil {
-			a.printf("  at most %d at once%s\n", *of.Max, suffix)
-		}
-		if of.Rate != "" {
-			a.printf("  at most %s%s, and %d at once after a pause\n", plain(of.Rate), suffix, of.Burst)
-		}
-	}
-	line(perdure.KeyLimit{Max: l.Max, Rate: l.Rate, Burst: l.Burst}, "")
+	a.printBounds(perdure.KeyLimit{Max: l.Max, Rate: l.Rate, Burst: l.Burst}, "")
 	if l.PerKey != nil {
-		line(*l.PerKey, " for each key")
+		a.printBounds(*l.PerKey, " for each key")
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.Keys)) {
-		line(l.Keys[key], " for key "+plain(key))
+		a.printBounds(l.Keys[key], " for key "+plain(key))
 	}
 	a.printf("  used: %d\n", l.Used)
-	if !l.RoomAt.IsZero() {
-		a.printf("  the rate has room again at %s\n", l.RoomAt.Local().Format(time.DateTime))
+	a.printRoomAndHolders(l.RoomAt, l.Holders)
+}
+
+func (a *app) printBounds(of perdure.KeyLimit, suffix string) {
+	if of.Max != nil {
+		a.printf("  at most %d at once%s\n", *of.Max, suffix)
 	}
-	for _, h := range l.Holders {
+	if of.Rate != "" {
+		a.printf("  at most %s%s, and %d at once after a pause\n", plain(of.Rate), suffix, of.Burst)
+	}
+}
+
+func (a *app) printRoomAndHolders(roomAt time.Time, holders []perdure.HolderView) {
+	if !roomAt.IsZero() {
+		a.printf("  the rate has room again at %s\n", roomAt.Local().Format(time.DateTime))
+	}
+	for _, h := range holders {
 		a.printf("  held by %s\n", permitHolder(h))
 	}
 }
@@ -352,8 +344,8 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 		if settings.PerKey != nil {
 			return settings, usagef("--key takes MAX, --rate and --burst; leave out --per-key, --key-rate and --key-burst")
 		}
-		if err := kernel.CheckLimitKey(f.key); err != nil {
-			return settings, usagef("--key %s", err)
+		if err := keyUsage(cmd, f.key); err != nil {
+			return settings, err
 		}
 		if settings.Max == nil && settings.Rate == "" && settings.Burst == 0 { // its own bounds are removed
 			return settings, nil

@@ -168,16 +168,14 @@ The history of the schedule is kept. If its rule of times changes, the new one b
 					return err
 				}
 				if !a.json() {
+					verb, end := "is", ""
 					if dryRun {
 						_, err := t.GetSchedule(ctx, r.Name)
 						created = perdure.CodeOf(err) == perdure.CodeNotFound
+						verb, end = "would be", ": nothing was changed (--dry-run)"
 					}
 					done := map[bool]string{true: "created", false: "set"}[created]
-					if dryRun {
-						a.talk("schedule %s would be %s: nothing was changed (--dry-run)", plain(v.Name), done)
-					} else {
-						a.talk("schedule %s is %s", plain(v.Name), done)
-					}
+					a.talk("schedule %s %s %s%s", plain(v.Name), verb, done, end)
 					if v.State == operate.ScheduleEnded {
 						a.talk("warning: all its times have passed: it starts no job; for past times: perdure schedules backfill %s", plain(v.Name))
 					}
