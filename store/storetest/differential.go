@@ -25,27 +25,36 @@ type Poster interface {
 	Post(context.Context, perdure.JobID, *kernel.Plan) (perdure.Submitted, error)
 }
 
-// Differential does the same random operations on each store. All must give the answers of the first. The test fails if
-// an operation never had an effect, because it was not tested then.
+// Differential does the same random operations on each store, at least as many as steps. All must give the answers of
+// the first. It goes on until each operation has had an effect, because one without an effect was not tested. The test
+// fails if one has none within four times as many steps.
 func Differential(t *testing.T, seed uint64, steps int, stores ...Poster) {
 	t.Helper()
 	d := &differential{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, effective: map[string]int{}}
 	d.do(0, "put an agent", putAgent(agentWithSettings, time.Minute, 2))
-	for n := range steps {
+	for n := 0; n < steps || n < 4*steps && len(d.withoutEffect()) > 0; n++ {
 		op := operations[d.rnd.IntN(len(operations))]
 		d.do(n, op.name, op.make(d))
 		if t.Failed() {
-			t.Fatalf("seed %d, step %d of %d: %s", seed, n, steps, op.name)
+			t.Fatalf("seed %d, step %d: %s", seed, n, op.name)
 		}
 	}
 	for _, store := range stores {
 		(&suite{T: t, store: store}).checkConsistent()
 	}
+	for _, name := range d.withoutEffect() {
+		t.Errorf("seed %d: %s never had an effect in %d steps", seed, name, 4*steps)
+	}
+}
+
+// withoutEffect returns the names of the operations that have had no effect so far.
+func (d *differential) withoutEffect() (names []string) {
 	for _, op := range operations {
 		if d.effective[op.name] == 0 {
-			t.Errorf("seed %d: %s never had an effect in %d steps", seed, op.name, steps)
+			names = append(names, op.name)
 		}
 	}
+	return names
 }
 
 type differential struct {
