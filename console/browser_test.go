@@ -54,6 +54,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	tests = slices.DeleteFunc(tests, func(name string) bool { return strings.HasPrefix(filepath.Base(name), "scenario.") }) // scenario_test.go
 	for _, file := range tests {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".test.mjs"), func(t *testing.T) {
+			t.Parallel() // pages mostly wait
 			full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
 			cmd := exec.CommandContext(t.Context(), nodeJS, "--test", "--test-reporter=spec", file)
 			cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
