@@ -23,7 +23,7 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// F070: a node is killed with SIGKILL, several times, while it delivers notifications to a receiver that fails, hangs up
+// F070, F139: a node is killed with SIGKILL, several times, while it delivers notifications to a receiver that fails, hangs up
 // and is slow at random, and is started again. Every notification of every job arrives, once for each id after repeated
 // ids are ignored, and in the order of the job.
 func TestNotificationsOfAKilledNodeArrive(t *testing.T) {
@@ -142,7 +142,7 @@ func killDuringDeliveries(t *testing.T, store string) {
 	must(t, "check", "--store", store)
 }
 
-// F070: two nodes are killed with SIGKILL at random, while a receiver fails, is slow, hangs, hangs up, redirects to this machine,
+// F070, F139: two nodes are killed with SIGKILL at random, while a receiver fails, is slow, hangs, hangs up, redirects to this machine,
 // is down and is started again, and answers 410, after which an operator resumes it. Every notification of every job
 // arrives, signed, once for each id after repeated ids are ignored, and in the order of the job. Nothing follows a redirect.
 func TestEveryNotificationReachesABadReceiver(t *testing.T) {

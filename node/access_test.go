@@ -140,7 +140,7 @@ func documented(t *testing.T) (roles map[string][]string, open map[string]bool) 
 }
 
 // Every call of the API, requested with every user role and without a token, is allowed exactly if the table of the
-// documentation says so.
+// documentation says so (I16).
 func TestEveryCallWithEveryUserRole(t *testing.T) {
 	roles, open := documented(t)
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
@@ -291,7 +291,7 @@ func TestRevokedTokenIsRefusedOnEveryNode(t *testing.T) {
 	})
 }
 
-// Tokens of submitters and agents are for their types and agents only.
+// Tokens of submitters and agents are for their types and agents only (I16).
 func TestTokensAreForTheirTypesAndAgents(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := guard(t, store)

@@ -309,7 +309,7 @@ func (g *guarded) events(t *testing.T, receiver, after string, n int) (ids, kind
 }
 
 // A reader of GET /v1/events that sends the id of the last event goes on after it. If events after it are not kept any
-// more, an event gap precedes the next one.
+// more, an event gap precedes the next one (F140).
 func TestEventsGoOnAfterLastEventID(t *testing.T) {
 	g := guard(t, memory.New())
 	if _, err := g.CreateWebhook(t.Context(), operate.WebhookRequest{Name: "s", Author: "anna", WebhookSettings: operate.WebhookSettings{Stream: true}}); err != nil {

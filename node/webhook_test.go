@@ -202,7 +202,7 @@ func TestNotificationsReportTheChangesOfAJob(t *testing.T) {
 }
 
 // A receiver that fails, hangs, or redirects gets each notification after it is back, in order, and once per id. Another
-// receiver is not delayed by it.
+// receiver is not delayed by it (F139).
 func TestFailingReceiverGetsEachNotificationLater(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		bad, good := newHook(t), newHook(t)
@@ -446,7 +446,7 @@ func TestReceiverOfADeletedNameBeginsAnew(t *testing.T) {
 }
 
 // The events of a stream have positions without gaps. A reader that goes on after a position misses nothing, and learns
-// if events are not kept any more.
+// if events are not kept any more (F140).
 func TestStreamIsReadWithoutGaps(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{endAgent()}})

@@ -167,7 +167,7 @@ func TestOverlapReplace(t *testing.T) {
 	}
 }
 
-// TestCatchUp gives jobs to the latest of the times that have passed, and records the others (F170).
+// TestCatchUp gives jobs to the latest of the times that have passed, and records the others (F130, F170).
 func TestCatchUp(t *testing.T) {
 	for _, tt := range []struct {
 		within time.Duration
@@ -189,7 +189,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestLongOutageIsWalkedInParts loses no time, although one decision looks at a bounded number (F170).
+// TestLongOutageIsWalkedInParts loses no time, although one decision looks at a bounded number (F130, F170).
 func TestLongOutageIsWalkedInParts(t *testing.T) {
 	b := newBook(t, operate.ScheduleSettings{Every: perdure.Duration(time.Second), Overlap: operate.OverlapAllow, CatchUp: &operate.ScheduleCatchUp{Within: new(perdure.Duration(24 * time.Hour)), Max: new(1000)}})
 	first := b.row.Next
@@ -211,7 +211,7 @@ func TestLongOutageIsWalkedInParts(t *testing.T) {
 	}
 }
 
-// TestClockSetBack repeats no time, and goes on when the clock comes there again (F171).
+// TestClockSetBack repeats no time, and goes on when the clock comes there again (F132, F171).
 func TestClockSetBack(t *testing.T) {
 	b := newBook(t, operate.ScheduleSettings{Cron: everyMinute, Overlap: operate.OverlapAllow})
 	b.want(b.after(40*time.Second), "start 1")
@@ -267,7 +267,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestReplaceKeepsDueTimesOfTheSameRule, and a new rule begins now, after all times that have a job.
+// TestReplaceKeepsDueTimesOfTheSameRule, and a new rule begins now, after all times that have a job (F133).
 func TestReplaceKeepsDueTimesOfTheSameRule(t *testing.T) {
 	b := newBook(t, operate.ScheduleSettings{Cron: everyMinute})
 	b.row.Settings = []byte(`{"cron":"* * * * *"}`)

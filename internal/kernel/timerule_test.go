@@ -158,7 +158,7 @@ func randomRules(n int) (rules []walkedRule) {
 
 // TestTimesAgreeWithAWalk compares the times of rules with those that a walk finds, minute by minute: a rule that goes by
 // elapsed time fires whenever the clock shows a time that it names; any other rule fires when the clock shows such a time for
-// the first time, or jumps over it (F282, F283, F284). -years 10 walks through ten
+// the first time, or jumps over it (F131, F282, F283, F284). -years 10 walks through ten
 // years, with fifty rules.
 func TestTimesAgreeWithAWalk(t *testing.T) {
 	random := 10

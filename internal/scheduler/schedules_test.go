@@ -248,7 +248,7 @@ func TestRefusedJobPausesItsSchedule(t *testing.T) {
 	})
 }
 
-// I27, F285: any number of leaders decide the same schedules at once, and each time has one job.
+// I13, I27, F129, F285: any number of leaders decide the same schedules at once, and each time has one job.
 func TestLeadersAtOnceFireOnce(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const leaders, schedules = 3, 5

@@ -365,7 +365,7 @@ func TestBulkActsEnd(t *testing.T) { occurs(t, "bulk done") }
 func TestActsAreAudited(t *testing.T) { occurs(t, "audit") }
 
 // A change that was committed reaches each of its receivers, in order and with the state of the job after it, while
-// receivers refuse, hang, are down, and are gone. No other change does (accepted, auditNotifications).
+// receivers refuse, hang, are down, and are gone. No other change does (accepted, auditNotifications; F139).
 func TestNotificationsArrive(t *testing.T) {
 	for _, what := range []string{"notified", "event read", "notification repeated", "receiver down", "receiver refuses", "receiver hangs", "receiver gone", "receiver slow", "answer of a receiver lost", "notification dead"} {
 		occurs(t, what)

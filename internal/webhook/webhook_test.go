@@ -280,7 +280,7 @@ func TestResumeTriesAtOnce(t *testing.T) {
 	})
 }
 
-// A receiver that hangs delays no other one. An attempt ends after Timeout.
+// A receiver that hangs delays no other one (F139). An attempt ends after Timeout.
 func TestHangingReceiverDelaysNoOther(t *testing.T) {
 	run(t, func(o *office) {
 		o.receiver("slow", nil)
