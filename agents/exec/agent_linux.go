@@ -418,7 +418,7 @@ func (p *place) Start() error {
 	return nil
 }
 
-func (p *place) Dial(patience time.Duration, ended func()) (keeper.Connection, error) {
+func (p *place) Dial(patience func() time.Duration, ended func()) (keeper.Connection, error) {
 	return keeper.Dial(p.dir, p.run.Handle, patience, ended)
 }
 

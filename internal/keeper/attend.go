@@ -32,8 +32,9 @@ type Place interface {
 	// fs.ErrExist if a keeper has the run.
 	Start() error
 	Refuse(Exit) error
-	// Dial connects to the keeper, which may take so long for each answer. ended is called when the connection has ended.
-	Dial(patience time.Duration, ended func()) (Connection, error)
+	// Dial connects to the keeper. patience is called before each call of the keeper, and says how long that may take. ended is
+	// called when the connection has ended.
+	Dial(patience func() time.Duration, ended func()) (Connection, error)
 	// KillRun kills the processes of the run whose keeper is dead. Destroy kills the keeper first.
 	KillRun()
 	Destroy()
@@ -105,7 +106,7 @@ const (
 	pingBefore    = 6 * time.Second // a keeper must answer every second from this time before the end of its lock
 
 	callPatience  = 5 * time.Second        // how long a keeper may take to answer, but not much longer than it may live
-	leastPatience = 200 * time.Millisecond // LockEnd leaves more time than that
+	leastPatience = 200 * time.Millisecond // the last time that a keeper must answer is so long before the end of its lock
 	reportTime    = 2 * time.Second        // is left to report the run of a keeper that was killed
 )
 
@@ -188,12 +189,13 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 			return nil, ErrLost
 		case Running:
 		}
-		conn, err := a.Place.Dial(a.patience(), a.wakeUp)
+		conn, err := a.Place.Dial(a.patience, a.wakeUp)
 		if err == nil {
 			pause, a.confirmed = dialPause, conn.Until()
 			err = a.follow(ctx, conn)
 			conn.Close()
-		} else {
+		}
+		if err != nil && !errors.Is(err, ErrLeft) && !errors.Is(err, errDestroyed) {
 			err = a.unreached(ctx)
 		}
 		switch {
@@ -269,7 +271,7 @@ func (a *Attendant) start(ctx context.Context) error {
 // follow waits until the keeper ends, passes extensions of the lock to it, and lets the progress be read. It returns nil
 // when the connection has ended.
 func (a *Attendant) follow(ctx context.Context, conn Connection) error {
-	var sent int64
+	var sent, last int64 // the latest extension that was sent; the end of the lock before which the keeper has answered for the last time
 	tick := a.Env.Now().Add(progressEvery)
 	for {
 		now := a.Env.Now()
@@ -302,17 +304,26 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 			sent, a.confirmed = until, conn.Until()
 			continue
 		}
-		if !now.Before(tick) {
-			if a.Place.Now() >= a.confirmed-int64(pingBefore) {
-				if err := conn.Extend(a.confirmed); err != nil { // it changes nothing: the keeper has to answer
-					return err
-				}
+		left := time.Duration(a.confirmed - a.Place.Now())
+		late, due := last != a.confirmed && left <= leastPatience, !now.Before(tick)
+		if late || due && left <= pingBefore {
+			if err := conn.Extend(a.confirmed); err != nil { // it changes nothing: the keeper has to answer
+				return err
 			}
+		}
+		switch {
+		case late:
+			last = a.confirmed
+			continue
+		case due:
 			a.Place.Progress(ctx)
 			tick = now.Add(progressEvery)
 			continue
 		}
 		wait, waiting := tick.Sub(now), ctx
+		if last != a.confirmed {
+			wait = min(wait, left-leastPatience)
+		}
 		if a.stopSent {
 			waiting = context.WithoutCancel(ctx)
 		}

@@ -91,17 +91,18 @@ func keeperEnv() []string {
 
 // Client is a connection to a keeper. After an error of a call the client cannot be used any more. One call at a time.
 type Client struct {
-	conn    *os.File
-	within  time.Duration // for an answer
-	until   int64         // by the latest answer
-	answers chan Status
-	done    chan struct{}
-	ended   func() // called when done is closed
+	conn     *os.File
+	patience func() time.Duration // says how long an answer may take
+	until    int64                // by the latest answer
+	answers  chan Status
+	done     chan struct{}
+	ended    func() // called when done is closed
 }
 
-// Dial connects to the keeper of a directory. It must answer with the handle of the run, and to each call within patience.
+// Dial connects to the keeper of a directory. It must answer with the handle of the run, and to each call within the time that
+// patience returns then.
 // ended is called when the keeper has ended, or the connection is closed; nil: nothing is called.
-func Dial(dir, handle string, patience time.Duration, ended func()) (*Client, error) {
+func Dial(dir, handle string, patience func() time.Duration, ended func()) (*Client, error) {
 	k, err := ReadKeeper(dir)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func Dial(dir, handle string, patience time.Duration, ended func()) (*Client, er
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{conn: conn, within: patience, answers: make(chan Status, 1), done: make(chan struct{}), ended: ended}
+	c := &Client{conn: conn, patience: patience, answers: make(chan Status, 1), done: make(chan struct{}), ended: ended}
 	go c.read()
 	s, err := c.Status()
 	if err == nil && s.Handle != handle {
@@ -177,11 +178,12 @@ func (c *Client) Stop(within time.Duration) error {
 }
 
 func (c *Client) call(op operation) (Status, error) {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(c.within))
+	within := c.patience()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(within))
 	if err := json.NewEncoder(c.conn).Encode(op); err != nil {
 		return Status{}, err
 	}
-	timeout := time.NewTimer(c.within)
+	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	select {
 	case s := <-c.answers:

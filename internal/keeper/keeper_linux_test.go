@@ -198,7 +198,7 @@ func TestLockIsExtended(t *testing.T) {
 	t.Parallel()
 	r, dir := aRun(t, 4*time.Second, `while [ ! -e ../go ]; do sleep 0.05; done; echo whole`)
 	started(t, r, dir)
-	c, err := Dial(dir, r.Handle, callPatience, nil)
+	c, err := Dial(dir, r.Handle, patient, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestRunIsStopped(t *testing.T) {
 			r, dir := aRun(t, time.Minute, c.prelude+`; echo $$ > ../pid; while :; do sleep 0.05; done`)
 			started(t, r, dir)
 			pidIn(t, dir, "pid")
-			client, err := Dial(dir, r.Handle, callPatience, nil)
+			client, err := Dial(dir, r.Handle, patient, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestRunIsStopped(t *testing.T) {
 func TestAnotherRunIsNotMistaken(t *testing.T) {
 	r, dir := aRun(t, time.Minute, "sleep 60")
 	started(t, r, dir)
-	if _, err := Dial(dir, "job_1/other/7", callPatience, nil); err == nil || !strings.Contains(err.Error(), "the keeper runs") {
+	if _, err := Dial(dir, "job_1/other/7", patient, nil); err == nil || !strings.Contains(err.Error(), "the keeper runs") {
 		t.Errorf("%v", err)
 	}
 }
@@ -300,7 +300,7 @@ echo $$ > ../pid; sh bomb & sh bomb & wait; sleep 60`)
 	started(t, r, dir)
 	pidIn(t, dir, "pid")
 	time.Sleep(150 * time.Millisecond)
-	c, err := Dial(dir, r.Handle, callPatience, nil)
+	c, err := Dial(dir, r.Handle, patient, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +466,7 @@ func TestLongDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	started(t, r, dir)
-	c, err := Dial(dir, r.Handle, callPatience, nil)
+	c, err := Dial(dir, r.Handle, patient, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -620,3 +620,5 @@ func TestCgroupDir(t *testing.T) {
 		}
 	}
 }
+
+func patient() time.Duration { return callPatience }

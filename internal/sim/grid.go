@@ -147,7 +147,7 @@ type grid struct {
 	orphans  map[*osProcess]bool // what keepers that were killed have left
 	requires map[handle]kernel.Demand
 	drained  map[string]time.Duration // hosts that are drained: until when their runs may go on
-	hung     map[handle]bool          // runs whose keepers have stood still
+	hung     map[handle]time.Duration // runs whose keepers have stood still, and since when
 	room     map[reservedAt]time.Time // when a reserved host has room at the latest
 }
 
@@ -161,7 +161,7 @@ type reservedAt struct {
 type lockEnd struct{ at time.Duration }
 
 func newGrid(w *world) *grid {
-	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, locks: map[handle]lockEnd{}, hung: map[handle]bool{}, living: map[*osProcess]bool{},
+	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, locks: map[handle]lockEnd{}, hung: map[handle]time.Duration{}, living: map[*osProcess]bool{},
 		orphans: map[*osProcess]bool{}, requires: map[handle]kernel.Demand{}, drained: map[string]time.Duration{}, room: map[reservedAt]time.Time{}}
 }
 

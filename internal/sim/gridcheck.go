@@ -59,13 +59,14 @@ func requiresOf(run *perdure.Run) *perdure.Requires {
 // left the group, has changed its environment, and there is no cgroup; or its keeper hangs, and no host agent was there to
 // kill it in time.
 func (g *grid) excused(p *osProcess) bool {
-	return p.m.everAsleep || g.orphans[p] || g.hung[p.of] && !g.watches(p)
+	since, hung := g.hung[p.of]
+	return p.m.everAsleep || g.orphans[p] || hung && !g.notices(p, since)
 }
 
-// watches reports whether a host agent has had enough time to notice that the keeper of a process hangs.
-func (g *grid) watches(p *osProcess) bool {
-	agent := p.m.agent.proc
-	return !agent.Dead && !agent.Frozen && !p.m.off && p.m.watched+10*time.Second < g.locks[p.of].at
+// notices reports whether a host agent has had enough time to notice that the keeper of a process has begun to hang.
+func (g *grid) notices(p *osProcess, since time.Duration) bool {
+	agent, end := p.m.agent.proc, g.locks[p.of].at
+	return !agent.Dead && !agent.Frozen && !p.m.off && p.m.watched+10*time.Second < end && since+400*time.Millisecond < end
 }
 
 // processEnded checks that a process has ended in time.

@@ -481,7 +481,7 @@ func (p *place) Refuse(e keeper.Exit) error {
 	return nil
 }
 
-func (p *place) Dial(patience time.Duration, ended func()) (keeper.Connection, error) {
+func (p *place) Dial(patience func() time.Duration, ended func()) (keeper.Connection, error) {
 	p.m.agent.proc.Wait(context.Background(), time.Millisecond, nil)
 	k := p.d.process
 	if k == nil {
@@ -524,7 +524,7 @@ type connection struct {
 	agent    *process
 	ended    func()
 	closed   bool
-	patience time.Duration
+	patience func() time.Duration
 	until    int64
 }
 
@@ -549,7 +549,7 @@ func (c *connection) call(do func()) error {
 	}
 	if k.p.proc.Frozen {
 		k.p.m.w.After(0, k.p.proc, act)
-		c.agent.Wait(context.Background(), c.patience, answer)
+		c.agent.Wait(context.Background(), c.patience(), answer)
 	} else {
 		act()
 	}
@@ -660,7 +660,7 @@ func (k *simKeeper) ringSoon() { k.ringIn(0) }
 // hangs lets the keeper stand still.
 func (k *simKeeper) hangs(d time.Duration) {
 	k.p.m.w.hit("F260")
-	k.p.m.w.grid.hung[k.p.of] = true
+	k.p.m.w.grid.hung[k.p.of] = k.p.m.w.Now
 	k.p.m.w.freezeFor(k.p.proc, false, d)
 }
 
