@@ -49,6 +49,7 @@ type dbosApp struct {
 	pool  *pgxpool.Pool
 	db    *sql.DB
 	queue dbos.Queue
+	rated dbos.Queue
 	ctx   dbos.Context
 	look  *look
 }
@@ -82,6 +83,23 @@ func (d *dbosApp) flow(ctx dbos.Context, job dbosJob) (int, error) {
 	}
 	for i := range job.Steps {
 		if _, err := dbos.RunAsStep(ctx, d.work(job.Order, i == job.Steps-1)); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// parent starts workflows, all of them at once, and waits for them.
+func (d *dbosApp) parent(ctx dbos.Context, job dbosJob) (int, error) {
+	children := make([]dbos.WorkflowHandle[int], job.Width)
+	for i := range children {
+		var err error
+		if children[i], err = dbos.RunWorkflow(ctx, d.flow, dbosJob{payload: job.payload, Steps: 1}); err != nil {
+			return 0, err
+		}
+	}
+	for _, c := range children {
+		if _, err := c.GetResult(); err != nil {
 			return 0, err
 		}
 	}
@@ -123,6 +141,12 @@ func (d *dbosApp) Open(ctx context.Context) (err error) {
 		return err
 	}
 	dbos.RegisterWorkflow(d.ctx, d.flow, dbos.WithWorkflowName(dbosFlow))
+	dbos.RegisterWorkflow(d.ctx, d.parent, dbos.WithWorkflowName("parent"))
+	d.rated, err = dbos.RegisterQueue(d.ctx, "rated", dbos.WithWorkerConcurrency(dbosWorkers), dbos.WithQueueBasePollingInterval(dbosPoll),
+		dbos.WithRateLimiter(&dbos.RateLimiter{Limit: benchRate, Period: time.Second}))
+	if err != nil {
+		return err
+	}
 	d.queue, err = dbos.RegisterQueue(d.ctx, "bench", dbos.WithWorkerConcurrency(cmp.Or(d.workers, dbosWorkers)), dbos.WithQueueBasePollingInterval(dbosPoll))
 	return err
 }
@@ -159,15 +183,15 @@ func (d *dbosApp) Close() {
 }
 
 func (d *dbosApp) SubmitBatch(ctx context.Context, n int) error {
-	return d.enqueue(ctx, n, dbosJob{Steps: 1})
+	return d.enqueue(ctx, d.queue, n, dbosJob{Steps: 1})
 }
 
-// enqueue stores jobs in one transaction, for the queue.
-func (d *dbosApp) enqueue(ctx context.Context, n int, job dbosJob) error {
+// enqueue stores jobs in one transaction, for a queue.
+func (d *dbosApp) enqueue(ctx context.Context, queue dbos.Queue, n int, job dbosJob) error {
 	return d.inTx(ctx, func(tx any) error {
 		for range n {
 			job.payload = nextPayload()
-			if _, err := dbos.Enqueue[int](d.ctx, d.queue.GetName(), dbosFlow, job, dbos.WithEnqueueTransaction(tx)); err != nil {
+			if _, err := dbos.Enqueue[int](d.ctx, queue.GetName(), dbosFlow, job, dbos.WithEnqueueTransaction(tx)); err != nil {
 				return err
 			}
 		}
@@ -202,11 +226,25 @@ func (d *dbosApp) run(n, goroutines int, job dbosJob) error {
 func (d *dbosApp) Submit(context.Context) error { return d.run(1, 1, dbosJob{Steps: 1}) }
 
 func (d *dbosApp) SubmitChains(ctx context.Context, n, steps int) error {
-	return inBatches(ctx, n, func(ctx context.Context, k int) error { return d.enqueue(ctx, k, dbosJob{Steps: steps}) })
+	return inBatches(ctx, n, func(ctx context.Context, k int) error { return d.enqueue(ctx, d.queue, k, dbosJob{Steps: steps}) })
 }
 
 func (d *dbosApp) SubmitFans(_ context.Context, n, width int) error {
 	return d.run(n, fanSubmitters(width), dbosJob{Width: width, Steps: 1})
+}
+
+func (d *dbosApp) SubmitParents(_ context.Context, n, children int) error {
+	return spread(context.Background(), n, fanSubmitters(children), func(context.Context) error {
+		_, err := dbos.RunWorkflow(d.ctx, d.parent, dbosJob{payload: nextPayload(), Width: children})
+		return err
+	})
+}
+
+// burst is all that may start in a second: DBOS counts what has started in the last one.
+func (d *dbosApp) burst() int { return benchRate }
+
+func (d *dbosApp) SubmitLimited(ctx context.Context, n int) error {
+	return d.enqueue(ctx, d.rated, n, dbosJob{Steps: 1})
 }
 
 func (d *dbosApp) RunOne(context.Context) error {

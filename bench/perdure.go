@@ -203,6 +203,22 @@ func (p *perdureNode) SubmitFans(ctx context.Context, n, width int) error {
 	return p.submit(ctx, fanOf(width), n)
 }
 
+func (p *perdureNode) SubmitParents(ctx context.Context, n, children int) error {
+	return p.submit(ctx, parentOf(children), n)
+}
+
+// burst is a tenth of the rate.
+func (p *perdureNode) burst() int { return benchRate / 10 }
+
+func (p *perdureNode) SubmitLimited(ctx context.Context, n int) error {
+	_, err := p.node.PutLimit(ctx, "rated", perdure.LimitSettings{Rate: fmt.Sprintf("%d/s", benchRate), Burst: p.burst()})
+	if err != nil {
+		return err
+	}
+	p.lastStep = "s1"
+	return p.submit(ctx, ratedStep, n)
+}
+
 func (p *perdureNode) RunOne(ctx context.Context) error {
 	base, err := oneStep.plan()
 	if err != nil {
@@ -265,6 +281,8 @@ func step(name string, after ...string) string {
 
 var oneStep = templateOf("one", step("s1"))
 
+var ratedStep = templateOf("rated", `"s1":{"agent":"bench","action":"work","with":"${input}","limits":[{"name":"rated"}]}`)
+
 // chainOf is a definition of steps in a row. There is one for each number of steps.
 func chainOf(steps int) *template {
 	if made, ok := chains.Load(steps); ok {
@@ -292,4 +310,9 @@ func fanOf(width int) *template {
 		all = append(all, step(names[i]))
 	}
 	return templateOf(fmt.Sprintf("fan%d", width), strings.Join(append(all, step("join", names...)), ","))
+}
+
+// parentOf is a definition of one step with children, all of which may run at once.
+func parentOf(children int) *template {
+	return templateOf(fmt.Sprintf("parent%d", children), fmt.Sprintf(`"each":{"forEach":{"range":[0,%d]},"as":"i","maxParallel":%[1]d,"agent":"bench","action":"work","with":"${input}"}`, children))
 }

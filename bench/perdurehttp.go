@@ -182,6 +182,10 @@ func (p *perdureServer) SubmitFans(ctx context.Context, n, width int) error {
 	return p.submit(ctx, fanOf(width), n)
 }
 
+func (p *perdureServer) SubmitParents(ctx context.Context, n, children int) error {
+	return p.submit(ctx, parentOf(children), n)
+}
+
 func (p *perdureServer) RunOne(ctx context.Context) error {
 	job, _, err := p.client.Submit(ctx, oneStep.text(), "application/json")
 	if err != nil {

@@ -117,6 +117,20 @@ func (s restateBench) Job(ctx restate.Context, job restateJob) (int, error) {
 	return 0, nil
 }
 
+// Parent calls the service many times at once.
+func (restateBench) Parent(ctx restate.Context, job restateJob) (int, error) {
+	var children []restate.ResponseFuture[int]
+	for range job.Width {
+		children = append(children, restate.Service[int](ctx, "Bench", "Job").RequestFuture(restateJob{Order: job.Order, Note: job.Note, Steps: 1}))
+	}
+	for _, c := range children {
+		if _, err := c.Response(); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
 func (r *restateServer) Open(ctx context.Context) error {
 	var ports [4]int
 	for i := range ports {
@@ -220,6 +234,13 @@ func (r *restateServer) SubmitChains(ctx context.Context, n, steps int) error {
 
 func (r *restateServer) SubmitFans(ctx context.Context, n, width int) error {
 	return spread(ctx, n, fanSubmitters(width), func(ctx context.Context) error { return r.send(ctx, "/send", 1, width) })
+}
+
+func (r *restateServer) SubmitParents(ctx context.Context, n, children int) error {
+	return spread(ctx, n, fanSubmitters(children), func(ctx context.Context) error {
+		p := nextPayload()
+		return r.call(ctx, http.MethodPost, r.ingress+"/Bench/Parent/send", restateJob{Order: p.Order, Note: p.Note, Width: children}, nil)
+	})
 }
 
 // RunOne calls and waits for the answer.

@@ -42,6 +42,10 @@ type (
 		// SubmitFans submits n jobs of so many durable steps beside each other, and a join.
 		SubmitFans(ctx context.Context, n, width int) error
 	}
+	parent interface {
+		// SubmitParents submits n jobs, each of which has so many child jobs of one step, and ends after them.
+		SubmitParents(ctx context.Context, n, children int) error
+	}
 	tripper interface {
 		// RunOne submits one job of one step and waits until it is done, by the system's own means.
 		RunOne(ctx context.Context) error
@@ -126,6 +130,18 @@ type slotted interface {
 	handler
 	setSlots(n int)
 }
+
+// limited is a system that can start so many jobs a second and no more.
+type limited interface {
+	handler
+	// SubmitLimited submits n jobs, of which benchRate may start each second.
+	SubmitLimited(ctx context.Context, n int) error
+	// burst is how many may start at once.
+	burst() int
+}
+
+// benchRate is the rate of jobs that are limited to one, per second.
+const benchRate = 200
 
 // payload is what a job carries, for all of them.
 type payload struct {

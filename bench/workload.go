@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -107,6 +108,35 @@ var workloads = []Workload{
 			m.Value *= fanWidth + 1
 			return err
 		},
+	},
+	{
+		Name: "children", Title: "1,000 child jobs and a join", Unit: "children/s",
+		Size: func(k Kind, quick bool) int { // children of a slow system are about half as many a second as its jobs
+			full := sized(30, 20, 10)(k, quick)
+			return max(min(full, 5*k.Pace/fanWidth), 1)
+		},
+		Can: func(s System) bool { _, ok := s.(parent); return ok },
+		Run: func(ctx context.Context, m *measure) error {
+			if err := m.ready(ctx); err != nil {
+				return err
+			}
+			err := m.rate(ctx, m.n*(fanWidth+1), m.n*fanWidth, func(ctx context.Context) error {
+				return m.sys.(parent).SubmitParents(ctx, m.n, fanWidth)
+			})
+			m.Value *= float64(fanWidth) / (fanWidth + 1) // the parents are no children
+			return err
+		},
+	},
+	{
+		Name: "rate", Title: fmt.Sprintf("jobs that wait for a rate of %d/s: starts, of those that it allows", benchRate), Unit: "%",
+		Size: func(k Kind, quick bool) int {
+			if quick {
+				return 5 * benchRate
+			}
+			return 20 * benchRate
+		},
+		Can: func(s System) bool { _, ok := s.(limited); return ok },
+		Run: limitedRate,
 	},
 	{
 		Name: "idle", Title: "one job at idle, submit to done, p50", Unit: "ms", Lower: true,
@@ -216,6 +246,38 @@ func (m *measure) trips(ctx context.Context, first int, rest time.Duration) erro
 
 func percentile(sorted []float64, p int) float64 {
 	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
+}
+
+// limitedRate measures how much of a rate is used while enough is waiting, and how many jobs start within a second at most.
+func limitedRate(ctx context.Context, m *measure) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	s := m.sys.(limited)
+	var mu sync.Mutex
+	var starts []time.Time
+	s.own().ended = func(int64) {
+		mu.Lock()
+		starts = append(starts, time.Now())
+		mu.Unlock()
+	}
+	if err := m.rate(ctx, m.n, m.n, func(ctx context.Context) error { return s.SubmitLimited(ctx, m.n) }); err != nil {
+		return err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.SortFunc(starts, time.Time.Compare)
+	took := starts[len(starts)-1].Sub(starts[0])
+	m.Value = 100 * float64(len(starts)) / (float64(s.burst()) + benchRate*took.Seconds())
+	most, first := 0, 0
+	for i, at := range starts {
+		for at.Sub(starts[first]) >= time.Second {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	m.Extra["most within a second"] = float64(most)
+	return nil
 }
 
 // curves are what is plotted: one point of each per size.
