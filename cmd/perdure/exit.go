@@ -152,10 +152,10 @@ func place(f perdure.FieldError) string {
 	return ""
 }
 
-// stateCode returns the exit code for a settled or parked job, if the state want was requested.
+// stateCode returns the exit code for a job that is settled or needs an operator, if the state want was requested.
 func stateCode(v *perdure.JobView, want perdure.State) int {
 	switch {
-	case v.Phase == perdure.Parked:
+	case needsOperator(v):
 		return exitParked
 	case v.Phase == perdure.Settled && v.GivenUp == nil && v.Current == want:
 		return exitOK

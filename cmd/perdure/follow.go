@@ -59,10 +59,11 @@ type news struct {
 	past  *past            // nil: not looked up
 	lost  error            // the server does not answer at present
 	ended bool
+	stuck bool // ended, because it needs an operator
 	err   error
 }
 
-// follow shows the jobs until all are settled or parked. Its error is errTimeout, errInterrupted, or another failure.
+// follow shows the jobs until all are settled or need an operator. Its error is errTimeout, errInterrupted, or another failure.
 func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, show display) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -94,6 +95,7 @@ func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, sho
 			}
 			if n.ended {
 				open--
+				n.t.stuck = n.stuck
 				failed = worse(failed, n.err)
 			}
 		case <-ticker.C:
@@ -123,7 +125,9 @@ func (a *app) retries(err error, lost *time.Time) bool {
 	return time.Since(*lost) <= lostFor
 }
 
-// followOne follows one job until it is settled or parked. It retries while the server is unreachable.
+var errNeedsOperator = errors.New("the job goes on only after an operator has acted")
+
+// followOne follows one job until it is settled or needs an operator. It retries while the server is unreachable.
 func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- news) {
 	ref, steps := t.view.ID.String(), len(t.view.Steps)
 	send := func(n news) error {
@@ -139,15 +143,30 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 	desired := t.view.Desired
 	var lost time.Time // since when the server is unreachable; zero: it is reachable
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		err := svc.Follow(ctx, ref, func(v *perdure.JobView) error {
+		life, end := context.WithCancelCause(ctx)
+		idle := time.AfterFunc(time.Hour, func() { end(errNeedsOperator) })
+		idle.Stop()
+		err := svc.Follow(life, ref, func(v *perdure.JobView) error {
 			lost, pause, whole = time.Time{}, 100*time.Millisecond, len(v.Steps) == steps
 			n := news{view: v}
 			if v.Desired != desired || whole && v.Phase == perdure.Settled {
 				p := pastOf(ctx, svc, v)
 				n.past, desired = &p, v.Desired
 			}
+			if whole && needsOperator(v) && v.Phase == perdure.Waiting { // the server does not end the stream
+				idle.Reset(stuckFor)
+			} else {
+				idle.Stop()
+			}
 			return send(n)
 		})
+		idle.Stop()
+		stuck := context.Cause(life) == errNeedsOperator
+		end(nil)
+		if stuck {
+			_ = send(news{ended: true, stuck: true})
+			return
+		}
 		if err == nil && !whole { // the last picture needs all outputs and alerts
 			var v *perdure.JobView
 			if v, err = svc.Job(ctx, ref, 0); err == nil {

@@ -67,7 +67,7 @@ with 6 if it is neither by then.`,
 				if err := a.printJob(job, t.where); err != nil || wait == 0 {
 					return err
 				}
-				if !job.atRest() {
+				if v.Phase != perdure.Settled && !needsOperator(v) {
 					return quietly(exitTimeout)
 				}
 				return quietly(stateCode(v, want))
@@ -80,13 +80,17 @@ with 6 if it is neither by then.`,
 	return cmd
 }
 
-// waitFor polls until the job is settled or parked, or wait has passed. One call waits for at most MaxJobWait.
+// waitFor polls until the job is settled or needs an operator, or wait has passed. One call waits for at most MaxJobWait.
 func waitFor(ctx context.Context, svc perdure.Jobs, ref string, wait time.Duration) (*perdure.JobView, error) {
 	end := time.Now().Add(wait)
-	for {
-		v, err := svc.Job(ctx, ref, max(0, min(time.Until(end), perdure.MaxJobWait)))
-		if err != nil || v.Phase == perdure.Settled || v.Phase == perdure.Parked || !time.Now().Before(end) {
+	stuck := false
+	for most := time.Duration(0); ; {
+		v, err := svc.Job(ctx, ref, max(0, min(time.Until(end), most)))
+		if err != nil || v.Phase == perdure.Settled || v.Phase == perdure.Parked || stuck && needsOperator(v) || !time.Now().Before(end) {
 			return v, err
+		}
+		if stuck, most = needsOperator(v), perdure.MaxJobWait; stuck {
+			most = stuckFor
 		}
 		ref = v.ID.String() // @latest may name another job by now
 	}

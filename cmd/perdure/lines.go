@@ -108,6 +108,8 @@ func (t *tracker) ending(st style, now time.Time) string {
 		return fmt.Sprintf("%s %s: %s by %s%s", st.bad("×"), st.bad("given up"), who, plain(v.GivenUp.By), because(v.GivenUp.Reason))
 	case v.Phase == perdure.Parked:
 		return fmt.Sprintf("%s %s: %s, %s", st.bad("■"), st.bad("parked"), who, counts)
+	case needsOperator(v):
+		return fmt.Sprintf("%s %s: %s, %s", st.bad("■"), st.bad("waits for parked children"), who, counts)
 	case v.Phase == perdure.Settled && v.Current == perdure.Done:
 		return fmt.Sprintf("%s %s: %s, %s", st.good("✓"), st.good(plain(v.States.Name(v.Current))), who, counts)
 	case v.Phase == perdure.Settled:
@@ -170,6 +172,9 @@ func advice(v *perdure.JobView, where string) []string {
 			add("the error of "+name+" in full, and its input", "get %s", step)
 			add("try to undo "+name+" again", "resume %s", step)
 			add("it was undone by hand", "settle %s --as undone --reason '…'", step)
+		case s.Children != nil && s.Children.Parked > 0 && s.Phase == perdure.Waiting:
+			add("its parked children", "list --parent %s --phase parked", step)
+			add("try all of them again", "resume --parent %s", step)
 		case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
 			add("approve "+name, "approve %s --reason '…'", step)
 			add("reject "+name, "reject %s --reason '…'", step)

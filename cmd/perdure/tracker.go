@@ -15,6 +15,8 @@ type tracker struct {
 	want perdure.State // the requested state
 	note string        // why the job is followed: submitted, continued, undo, …
 
+	stuck bool // it has needed an operator for stuckFor, and is not followed any more
+
 	past past // as far as it was looked up
 
 	order []int          // steps in order of their dependencies, as indexes into view.Steps
@@ -78,8 +80,33 @@ func (t *tracker) take(v *perdure.JobView) []change {
 	return changes
 }
 
+// atRest reports whether the job is settled, or goes on only after an operator has acted.
 func (t *tracker) atRest() bool {
-	return t.view.Phase == perdure.Settled || t.view.Phase == perdure.Parked
+	return t.view.Phase == perdure.Settled || t.view.Phase == perdure.Parked || t.stuck
+}
+
+// stuckFor is for how long a job must have needed an operator for its children, so that it is believed: the news that one of
+// them goes on may be on its way.
+const stuckFor = 2 * time.Second
+
+// needsOperator reports whether a job is parked, or waits for nothing but parked children.
+func needsOperator(v *perdure.JobView) bool {
+	if v.Phase == perdure.Parked || v.Phase != perdure.Waiting {
+		return v.Phase == perdure.Parked
+	}
+	some := false
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		switch n := s.Children; {
+		case s.Phase == perdure.Settled || s.Phase == perdure.Parked:
+		case s.Why != nil && s.Why.Kind == perdure.WhyAfterSteps:
+		case s.Why != nil && s.Why.Kind == perdure.WhyChildren && n != nil && n.Parked > 0 && n.Active == 0 && (n.Submitted == n.Total || s.Desired == perdure.Undone):
+			some = true
+		default:
+			return false
+		}
+	}
+	return some
 }
 
 // name returns the job's key, or its short id.
