@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,9 @@ import (
 )
 
 var serveAt = flag.String("serve", "", "serve the node of the tests in a browser at this address until the test is stopped, instead of testing")
+
+// mostOfFile is how long the tests of a file may take.
+const mostOfFile = 8 * time.Minute
 
 // The tests in e2e/ drive Chromium against two nodes of their own for each file, one with jobs and one without.
 func TestConsoleInABrowser(t *testing.T) {
@@ -56,7 +60,11 @@ func TestConsoleInABrowser(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".test.mjs"), func(t *testing.T) {
 			t.Parallel() // pages mostly wait
 			full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
-			cmd := exec.CommandContext(t.Context(), nodeJS, "--test", "--test-reporter=spec", file)
+			ctx, cancel := context.WithTimeout(t.Context(), mostOfFile)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, nodeJS, "--test", "--test-reporter=spec", file)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the browser, too
 			cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
 			switch filepath.Base(file) {
 			case "access.test.mjs":

@@ -137,6 +137,7 @@ var badYAML = []bad{
 	{"limit of the job, key null", "type: t\ninput: {n: null}\nlimits: [{name: ads, key: §\"${input.n}\"}]\nsteps: {a: {agent: x}}\n", "text, a number, true or false"},
 	{"limit of the job, key of nothing", "type: t\ninput: {}\nlimits: [{name: ads, key: \"${§input.none}\"}]\nsteps: {a: {agent: x}}\n", "no field none"},
 	{"limit of the job and a step", "type: t\nlimits: [{name: §ads}]\nsteps: {b: {agent: x}, a: {agent: x, limits: [{name: ads, key: k}]}}\n", "step a names limit"},
+	{"limit of the job and of children", "type: t\nlimits: [{name: §ads}]\nsteps: {b: {forEach: {range: [0, 2]}, agent: x}, a: {job: {definition: {type: u, steps: {c: {job: {definition: {type: v, limits: [{name: ads}], steps: {d: {agent: x}}}}}}}}}}\n", "children of step a name limit"},
 	{"limit of the job, twice", "type: t\nlimits: [{name: ads, key: a}, §{name: ads, key: a}]\nsteps: {a: {agent: x}}\n", "named twice"},
 	{"limit of the job, too many", "type: t\nlimits: §[{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}]\nsteps: {a: {agent: x}}\n", "9 limits; at most 8"},
 	{"startAt", "type: t\nstartAt: §tomorrow\nsteps: {a: {agent: x}}\n", "no time as in RFC 3339"},

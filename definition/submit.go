@@ -2,6 +2,7 @@ package definition
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -166,6 +167,11 @@ func (d *decoder) readJobLimits(n *text.Node, env *environment) {
 					WithHint("name it either in the job or in its steps, or use two limits")
 				break
 			}
+			if s.Job != nil && !s.Job.Detached && slices.Contains(limitsOf(s.Job.Definition), use.Name) {
+				d.Add(p.Item(i).Member("name"), n.Kids[i].Get("name").At, "children of step %s name limit %s, too: they would wait for the permits that this job holds until they have ended", s.Name, text.Quote(use.Name)).
+					WithHint("name it either in the job or in its children, or use two limits")
+				break
+			}
 		}
 		l := jobLimit{use: use}
 		if key := n.Kids[i].Get("key"); key != nil {
@@ -182,6 +188,31 @@ func (d *decoder) readJobLimits(n *text.Node, env *environment) {
 		}
 		d.jobLimits = append(d.jobLimits, l)
 	}
+}
+
+// limitsOf returns the names of the limits that the definition of children names, and of those of their children. The name of a
+// stored definition has none: its limits are compared when the children are submitted.
+func limitsOf(definition json.RawMessage) (names []string) {
+	var of struct {
+		Limits []kernel.LimitUse
+		Steps  map[string]struct {
+			Limits []kernel.LimitUse
+			Job    *struct{ Definition json.RawMessage }
+		}
+	}
+	_ = json.Unmarshal(definition, &of) // what cannot be read has been reported
+	add := func(limits []kernel.LimitUse) {
+		for _, l := range limits {
+			names = append(names, l.Name)
+		}
+	}
+	add(of.Limits)
+	for _, s := range of.Steps {
+		if add(s.Limits); s.Job != nil {
+			names = append(names, limitsOf(s.Job.Definition)...)
+		}
+	}
+	return names
 }
 
 // jobNeeds returns the permits that the job needs.

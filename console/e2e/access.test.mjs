@@ -2,8 +2,8 @@
 // node ask for tokens: its store has none before.
 import assert from "node:assert/strict";
 import process from "node:process";
-import { before, test } from "node:test";
-import { counted, empty, eventually, full, loaded, narrow, open, titled, violations, wide } from "./browser.mjs";
+import { before } from "node:test";
+import { counted, empty, eventually, full, loaded, narrow, open, test, titled, violations, wide } from "./browser.mjs";
 
 const insecure = process.env.INSECURE_CONSOLE_URL;
 const html = "<img src=x onerror=document.title='broken'>";

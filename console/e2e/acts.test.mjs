@@ -1,8 +1,7 @@
 // Dialogs of acts: where the focus is, what follows the job, and what an operator reads before an act. Also times of
 // filters, and texts that could be read as something else.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, counted, eventually, loaded, open } from "./browser.mjs";
+import { api, counted, eventually, loaded, open, test } from "./browser.mjs";
 
 const parks = (key, more = {}) => ({ type: "acts", key, labels: { lot: "acts" }, steps: { charge: { agent: "payments", with: { fail: "51 insufficient funds" }, onFailure: ["park"], undo: {} }, ship: { agent: "stock", after: ["charge"], with: { note: "x" } } }, ...more });
 

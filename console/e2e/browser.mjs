@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import process from "node:process";
-import { after, before } from "node:test";
+import { after, before, test as nodeTest } from "node:test";
 import { chromium } from "playwright-core";
 
 export const full = process.env.CONSOLE_URL;
@@ -22,6 +22,11 @@ const patience = 60_000;
  * stream, is late by a random time of at most SLOW milliseconds. Scripts of pages take SLOW_CPU times as long.
  */
 const slow = Number(process.env.SLOW ?? 0), slowCPU = Number(process.env.SLOW_CPU ?? 1);
+
+/** How long a test may take: Chromium under load does not answer some calls that have no limit of their own. */
+const longest = 2 * patience;
+
+export const test = (name, fn) => nodeTest(name, { timeout: longest }, fn);
 
 let browser;
 

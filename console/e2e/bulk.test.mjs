@@ -1,7 +1,6 @@
 // Bulk acts: jobs are selected in the list, a dialog shows what the act would meet, and a page shows how far it is.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, counted, empty, eventually, narrow, open, violations, wide } from "./browser.mjs";
+import { api, counted, empty, eventually, narrow, open, test, violations, wide } from "./browser.mjs";
 
 /** The page is checked at widths of a telephone, a tablet and a large window. */
 const look = (page, what) => violations(page, what, { at: [narrow, { width: 768, height: 900 }, wide] });

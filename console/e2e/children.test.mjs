@@ -1,7 +1,6 @@
 // Steps with child jobs: how far they are, the lists of them, and the way from a child to its parent.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, eventually, open } from "./browser.mjs";
+import { api, eventually, open, test } from "./browser.mjs";
 
 /** A job with a child for each of the names, whose step is skipped, or fails if the name is bad. */
 const album = (key, names, onFailure, more = {}) => ({

@@ -1,7 +1,6 @@
 // The graph of a job: stacks of equal steps, the search, hidden steps, the minimap, pictures, and jobs of many steps.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, counted, eventually, loaded, narrow, open, wide } from "./browser.mjs";
+import { api, counted, eventually, loaded, narrow, open, test, wide } from "./browser.mjs";
 
 const submit = (definition) => api("jobs", definition);
 const query = (page) => Object.fromEntries(new URL(page.url()).searchParams);

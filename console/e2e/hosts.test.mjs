@@ -1,7 +1,7 @@
 // The pages of hosts: the list with its filters and counts, one host with its runs, and the acts on it.
 import assert from "node:assert/strict";
-import { before, test } from "node:test";
-import { counted, empty, eventually, full, loaded, narrow, open, titled, violations, wide } from "./browser.mjs";
+import { before } from "node:test";
+import { counted, empty, eventually, full, loaded, narrow, open, test, titled, violations, wide } from "./browser.mjs";
 import { caller, command, host } from "./grid.mjs";
 
 const call = caller(full);

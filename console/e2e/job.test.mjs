@@ -1,8 +1,7 @@
 // The head of a job's page: the sentence that says what is wrong, the actions, and keys. Also the help, the
 // roles of nodes, and the focus.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, eventually, narrow, open, wide } from "./browser.mjs";
+import { api, eventually, narrow, open, test, wide } from "./browser.mjs";
 
 test("a sentence says what is wrong with a job, and what can be done", async (t) => {
   const sentences = {

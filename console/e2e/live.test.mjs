@@ -1,8 +1,7 @@
 // Lists while jobs change: nothing moves, two tabs, a server that restarts, a slow network, and memory.
 import assert from "node:assert/strict";
 import http from "node:http";
-import { test } from "node:test";
-import { api, counted, eventually, full, loaded, open } from "./browser.mjs";
+import { api, counted, eventually, full, loaded, open, test } from "./browser.mjs";
 
 const hold = { hold: { agent: "sleep", with: { for: "1h" } } };
 const submit = (type, key, extra = {}) => api("jobs", { type, key, steps: hold, ...extra });

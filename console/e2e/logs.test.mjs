@@ -1,8 +1,7 @@
 // The log of a run in the panel of its step, and the timeline of hosts.
 import assert from "node:assert/strict";
 import { createConnection, createServer } from "node:net";
-import { test } from "node:test";
-import { counted, eventually, full, loaded, narrow, open, violations, wide } from "./browser.mjs";
+import { counted, eventually, full, loaded, narrow, open, test, violations, wide } from "./browser.mjs";
 import { caller, command, host } from "./grid.mjs";
 
 const call = caller(full);

@@ -2,8 +2,7 @@
 // (admin), olaf (operator), vera (viewer) and guest, without a user role.
 import assert from "node:assert/strict";
 import process from "node:process";
-import { test } from "node:test";
-import { loaded, open, violations } from "./browser.mjs";
+import { loaded, open, test, violations } from "./browser.mjs";
 
 const base = process.env.OIDC_CONSOLE_URL;
 const parked = "jobs?type=order&phase=parked";

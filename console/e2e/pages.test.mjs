@@ -1,7 +1,6 @@
 // Every page loads under the policy of its headers, shows its data as text, and has no violation that axe finds.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, empty, eventually, full, loaded, narrow, open, titled, violations as violationsAt, wide } from "./browser.mjs";
+import { api, empty, eventually, full, loaded, narrow, open, test, titled, violations as violationsAt, wide } from "./browser.mjs";
 
 const pages = {
   overview: "", jobs: "jobs", "no match": "jobs?type=none&phase=parked", hostile: "jobs?type=hostile", job: "jobs/order-1042", step: "jobs/order-1042?step=charge",

@@ -1,8 +1,7 @@
 // What operators do from the beginning to the end, on each store: scenario_test.go starts the nodes.
 import assert from "node:assert/strict";
 import process from "node:process";
-import { test } from "node:test";
-import { api, full, loaded, open } from "./browser.mjs";
+import { api, full, loaded, open, test } from "./browser.mjs";
 
 const submit = (definition) => api("jobs", definition);
 const done = (page) => page.locator("h1 + .state.good").waitFor();

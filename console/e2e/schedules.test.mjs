@@ -1,7 +1,7 @@
 // The pages of schedules: the list, one schedule with its next times and its history, and the acts on it.
 import assert from "node:assert/strict";
-import { before, test } from "node:test";
-import { empty, eventually, full, narrow, open, titled, violations, wide } from "./browser.mjs";
+import { before } from "node:test";
+import { empty, eventually, full, narrow, open, test, titled, violations, wide } from "./browser.mjs";
 import { caller } from "./grid.mjs";
 
 const call = caller(full);

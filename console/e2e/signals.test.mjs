@@ -1,7 +1,6 @@
 // Steps that wait for a signal or an approval: what the page of the job says, and how an approval is decided there.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, eventually, full, open } from "./browser.mjs";
+import { api, eventually, full, open, test } from "./browser.mjs";
 
 const ask = (key, more = {}) => ({ type: "ask", key, onFailure: "undo", steps: { ok: { agent: "approval", with: { message: "Refund 412.00?", group: "managers", ...more } } } });
 

@@ -2,8 +2,7 @@
 // Also the other forms: limits and saved views.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { test } from "node:test";
-import { api, eventually, loaded, narrow, open, violations as violationsAt, wide } from "./browser.mjs";
+import { api, eventually, loaded, narrow, open, test, violations as violationsAt, wide } from "./browser.mjs";
 
 /** The page is checked in the size that it has. */
 const violations = (page, what) => violationsAt(page, what, { at: [page.viewportSize()] });

@@ -2,8 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import http from "node:http";
-import { test } from "node:test";
-import { api, counted, empty, eventually, full, loaded, narrow, open } from "./browser.mjs";
+import { api, counted, empty, eventually, full, loaded, narrow, open, test } from "./browser.mjs";
 
 const submit = (definition) => api("jobs", definition);
 

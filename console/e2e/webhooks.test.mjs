@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { createServer } from "node:http";
-import { after, before, test } from "node:test";
-import { api, counted, empty, eventually, full, loaded, open, titled, violations } from "./browser.mjs";
+import { after, before } from "node:test";
+import { api, counted, empty, eventually, full, loaded, open, test, titled, violations } from "./browser.mjs";
 
 const html = "<img src=x onerror=document.title='broken'>";
 

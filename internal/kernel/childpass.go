@@ -134,21 +134,41 @@ func (w *Workset) childrenChanged(c *Children) bool {
 	return false
 }
 
+// turnedAlone reports whether a child is not as the step desires, so that an operator has turned it alone if the step was done or
+// undone.
+func (w *Workset) turnedAlone(e *entry, r *row, c *Children) bool {
+	switch job := e.plan.Steps[r.Index].Job; {
+	case job.Detached && (r.Desired == perdure.Done || !job.UndoChild):
+		return false // the children go their own ways
+	case r.Desired == perdure.Done:
+		return c.Done < c.Settled
+	}
+	return c.Undone < c.Spawned
+}
+
+// settleTurned closes the alert of noticeTurned when a step settles, or raises it if a child was turned while the step waited to
+// be done or undone again, which did not happen.
+func (w *Workset) settleTurned(e *entry, r *row) {
+	if r.Children == "" {
+		return // as most steps
+	}
+	c := w.childrenOf(r)
+	if r.Outcome != perdure.OutcomeDone || r.Skipped || !w.turnedAlone(e, r, &c) {
+		w.closeTurned(e, r)
+		return
+	}
+	if r.Current = perdure.Unsure; !c.Turned {
+		w.noticeTurned(e, r, &c)
+	}
+}
+
 // noticeTurned raises an alert if a child of a settled step is not as the step is, because an operator has turned it alone. The
 // step is unsure then. When that is over, it is as it was, and the alert is closed.
 func (w *Workset) noticeTurned(e *entry, r *row, c *Children) {
 	if r.Phase != perdure.Settled || r.Skipped || r.GivenUp || r.Run == 0 {
 		return
 	}
-	job := e.plan.Steps[r.Index].Job
-	if job.Detached && (r.Desired == perdure.Done || !job.UndoChild) {
-		return // the children go their own ways
-	}
-	turned := c.Undone < c.Spawned
-	if r.Desired == perdure.Done {
-		turned = c.Done < c.Settled
-	}
-	switch {
+	switch turned := w.turnedAlone(e, r, c); {
 	case turned && !c.Turned:
 		c.Turned, r.Current = true, perdure.Unsure
 		w.raiseAlert(e, r, perdure.AlertChildTurned, "", fmt.Sprintf("step %s was %s, but of its %d children %d are done and %d undone: redo or undo the child that was turned, or undo the job",

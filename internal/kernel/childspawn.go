@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
@@ -110,6 +111,9 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 		if plan.UniqueKey != "" {
 			return invalid(c.Spawned, "its definition has unique, and a child is always a job of its own: use a definition without it")
 		}
+		if limit := sharedLimit(e.job, plan); limit != "" && !ps.Job.Detached {
+			return invalid(c.Spawned, fmt.Sprintf("it names limit %s, of which its parent holds permits until its children have ended: use another limit", limit))
+		}
 		p := *plan
 		p.Parent, p.MadeFrom, p.Submitter = own.Parent(), c.MadeFrom, e.job.Submitter
 		if !ps.Job.Detached {
@@ -127,6 +131,20 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 		return invalid(c.Spawned, refusalText(refusal))
 	}
 	return c.Spawned < c.Total && n > 0 && room > n, true
+}
+
+// sharedLimit returns a limit that a job names in its own limits, and a child of it in those of the job or of a step; empty: none.
+// The child would wait for permits that its parent holds while it waits for the child.
+func sharedLimit(parent *Job, child *Plan) string {
+	for _, n := range parent.Needs.List() {
+		named := func(s StepDefinition) bool {
+			return slices.ContainsFunc(s.Limits, func(l LimitUse) bool { return l.Name == n.Name })
+		}
+		if ofLimit(child.Needs.List(), n.Name) > 0 || slices.ContainsFunc(child.Definition.Steps, named) {
+			return n.Name
+		}
+	}
+	return ""
 }
 
 // wantKeys reports whether the next children of a step have keys. Then it is looked up whether these are new, and the step goes

@@ -257,7 +257,7 @@ func (w *Workset) settle(e *entry, r *row) {
 		return
 	}
 	w.setPhase(e, r, perdure.Settled, time.Time{})
-	w.closeTurned(e, r)
+	w.settleTurned(e, r)
 	r.Agent = ""
 	for _, i := range e.plan.opens(r.Index, r.Desired) {
 		w.enqueue(e, taskUnblock, i)

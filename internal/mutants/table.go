@@ -254,6 +254,8 @@ var ofActors = []mutant{
 	{name: "a run is cut short again and again", file: "internal/agenthost/drain.go", old: "l.running && !l.lost && l.ctx.Err() == nil", new: "l.running && !l.lost", pkg: "internal/agenthost", run: "TestCutShort"},
 	{name: "a keeper need not answer just before the end of its lock", file: "internal/keeper/attend.go", old: "	var sent, last int64 //", new: "	sent, last := int64(0), a.confirmed //", run: "TestKeeperThatHangs"},
 	{name: "a keeper may take long to answer at the end of its lock", file: "internal/keeper/attend.go", old: "a.Place.Dial(a.patience, ", new: "a.Place.Dial(func() time.Duration { return callPatience }, ", run: "TestKeeperThatHangs"},
+	{name: "a child that was turned while its step waited is not noticed (F314)", file: "internal/kernel/turn.go", old: "	w.settleTurned(e, r)\n", new: "	w.closeTurned(e, r)\n", pkg: "internal/scheduler", run: "TestChildThatIsTurned"},
+	{name: "children may name the limits of their parent (F344)", file: "internal/kernel/childspawn.go", old: "limit != \"\" && !ps.Job.Detached {", new: "limit != \"\" && ps.Job.Detached {", pkg: "internal/scheduler", run: "TestChildThatNames"},
 	{name: "a keeper that hangs is not killed (F260)", file: "internal/keeper/attend.go", old: "if !kill && a.hangsIn() > 0 {", new: "if !kill {", pkg: "internal/hostagent", run: "TestHangingKeeper"},
 	{name: "a full disk after files were placed has no code (F263)", file: "agents/exec/artifacts_linux.go", old: "failure = placeFailureOf(ctx, err)", new: "return nil, err", pkg: "agents/exec", run: "TestFullDiskWhile"},
 	{name: "deletions share a marker (F264)", file: "internal/artifacts/s3/s3.go", old: "+ \".\" + rand.Text()", new: "+ rand.Text()[:0]", pkg: "internal/artifacts/s3", run: "TestTwoS3Sweeps"},

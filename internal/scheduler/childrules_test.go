@@ -102,6 +102,63 @@ func TestChildThatIsTurnedAloneMakesItsStepUnsure(t *testing.T) {
 	})
 }
 
+// An operator does a child alone while its step waits to be done again. If the step is not done after all, it is unsure when it
+// settles, as if the child had been done later (F314).
+func TestChildThatIsTurnedWhileItsStepWaits(t *testing.T) {
+	const body = `
+type: album
+steps:
+  resize:
+    after: [hold]
+    forEach: {range: [0, 2]}
+    agent: a
+    undo: {}
+  hold: {agent: nobody}
+`
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		f := newFamily(t, store)
+		id := f.submit(body)
+		release := func() { f.act(id, perdure.Act{Verb: perdure.VerbSettle, Step: "hold", As: new(perdure.Done)}) }
+		release()
+		f.settled(id, perdure.Done, perdure.Done)
+		f.act(id, perdure.Act{Verb: perdure.VerbUndo})
+		f.settled(id, perdure.Undone, perdure.Undone)
+		f.act(id, perdure.Act{Verb: perdure.VerbRedo})
+		f.act(f.children(id, 0)[1].ID, perdure.Act{Verb: perdure.VerbRedo})
+		f.awaitStates(id, "1 settled done, 1 settled undone")
+		f.act(id, perdure.Act{Verb: perdure.VerbUndo})
+		f.settled(id, perdure.Undone, perdure.Unsure)
+		if n := f.turnedAlerts(id); n != 1 {
+			t.Fatalf("%d alerts:\n%s", n, f.dump(id))
+		}
+		f.act(id, perdure.Act{Verb: perdure.VerbRedo})
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); f.once() { // the children are undone first
+			if s, _ := f.step(id, "hold"); s.Phase == perdure.Ready {
+				break
+			}
+		}
+		release()
+		f.settled(id, perdure.Done, perdure.Done)
+		if n := f.turnedAlerts(id); n != 0 {
+			t.Errorf("%d alerts:\n%s", n, f.dump(id))
+		}
+	})
+}
+
+// A child of a stored definition that names a limit of its parent would wait for permits that its parent holds: its step fails (F344).
+func TestChildThatNamesALimitOfItsParent(t *testing.T) {
+	f := newFamily(t, memory.New())
+	const resize = `{"type":"one","limits":[{"name":"tenant"}],"steps":{"s":{"agent":"a"}}}`
+	if _, _, err := f.PutDefinition(t.Context(), kernel.StoredDefinition{Name: "resize", Text: []byte(resize)}); err != nil {
+		t.Fatal(err)
+	}
+	id := f.submit("{type: album, onFailure: park, limits: [{name: tenant}], steps: {c: {job: {definition: resize}}}}")
+	f.until(id, perdure.Parked)
+	if s, c := f.step(id, "c"); s.ErrorCode != "childInvalid" || !strings.Contains(s.LastError, "it names limit tenant, of which its parent holds permits") || c.Spawned != 0 {
+		t.Fatal(f.dump(id))
+	}
+}
+
 // A redo while the children are undone first completes the undo.
 func TestRedoWhileChildrenAreUndone(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // startFault starts a fault of the swarm.
@@ -218,6 +219,11 @@ func (w *world) heal() {
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {
+		kind, _, _ := kernel.SplitLimit(l.Name)
+		if kind == kernel.LimitOfJobs && w.swarm.children { // parents may hold permits that their children wait for (F344)
+			w.clients.Go(func() { w.deleteLimit(l.Name) })
+			continue
+		}
 		w.clients.Go(func() { w.setLimit(l.Name, maxAmount+sizeOf(l)) })
 	}
 	w.Settle(w.clients)

@@ -136,10 +136,7 @@ func (w *world) perform(d plannedAct) {
 		w.setLimit(limit, int(d.pick>>24%3))
 		w.setAgent(s.Agent, []time.Duration{time.Second, 20 * time.Second, 10 * time.Minute, perdure.DefaultAgeing}[d.pick>>40%4], d.pick>>44%8)
 	case "unlimit":
-		w.hit("F135")
-		_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-			return true, n.real.DeleteLimit(ctx, limit)
-		})
+		w.deleteLimit(limit)
 	case "bulk":
 		w.startBulk(j, d.pick)
 	case "lie":
@@ -209,6 +206,14 @@ func (w *world) setLimit(name string, max int) {
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
 		_, err := n.real.PutLimit(ctx, name, limitSettings(name, max))
 		return true, err
+	})
+}
+
+func (w *world) deleteLimit(name string) {
+	w.hit("F135")
+	w.logLine("limit %s is deleted", name)
+	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+		return true, n.real.DeleteLimit(ctx, name)
 	})
 }
 

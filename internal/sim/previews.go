@@ -60,6 +60,8 @@ func (w *world) checkPreview(p *previewed, a perdure.Act, refusal error) {
 		return
 	case refusal != nil:
 		return
+	case w.job(p.job.ID).Restarts != p.job.Restarts:
+		return // a step that the act has made ready could not be dispatched, and its ladder has restarted the job
 	}
 	for i, s := range steps {
 		if shown := &p.view.Job.Steps[i]; w.isReady(p, i) && s.Phase != perdure.Ready && s.Run == shown.Run {

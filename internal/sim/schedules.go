@@ -200,7 +200,10 @@ func (t *watchedTx) PutSchedule(s *kernel.Schedule) error {
 }
 
 func (t *watchedTx) PutFirings(lines []kernel.Firing) error {
-	t.scheduled.lines = append(t.scheduled.lines, lines...)
+	for _, f := range lines {
+		earlier := func(o kernel.Firing) bool { return o.Key() == f.Key() } // an operator triggers a time that has just come
+		t.scheduled.lines = append(slices.DeleteFunc(t.scheduled.lines, earlier), f)
+	}
 	return t.Tx.PutFirings(lines)
 }
 
