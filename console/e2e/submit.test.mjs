@@ -118,6 +118,26 @@ test("every job of these tests is valid as YAML again", async (t) => {
   }
 });
 
+test("a limit with keys shows those that most steps wait for", async (t) => {
+  await api("limits/tenant", { perKey: { max: 1 } }, "PUT");
+  for (const tenant of ["acme", "acme", "acme", "bolt", "bolt", "<b>"]) await api("jobs", { type: "rent", input: { tenant }, steps: { rent: { agent: "renter", limits: [{ name: "tenant", key: "${input.tenant}" }] } } });
+  const { runs } = await api("agents/renter/claim", { holder: "renter-1", max: 9, heartbeat: "30m", requestId: "renter-1" });
+  assert.equal(runs.length, 3, "one for each tenant");
+  for (const size of [narrow, wide]) {
+    const page = await open(t, "limits", { size });
+    await page.getByRole("link", { name: "keys that steps wait for of tenant" }).click();
+    await page.waitForURL(/limits\?keys=tenant$/);
+    const keys = page.getByRole("region", { name: "Keys of tenant that steps wait for" });
+    await eventually(async () => assert.deepEqual(await keys.locator("tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].slice(0, 3).map((cell) => cell.textContent.trim()))), [["acme", "2", "1 of 1"], ["bolt", "1", "1 of 1"]]));
+    await violations(page, "keys of a limit");
+    await keys.getByRole("link", { name: "Close" }).click();
+    await keys.waitFor({ state: "hidden" });
+  }
+  const page = await open(t, "limits?keys=nothing");
+  page.expectedErrors.push(/404/);
+  await page.getByText('there is no limit "nothing"').first().waitFor();
+});
+
 test("an operator sets and removes a limit in a dialog", async (t) => {
   for (const size of [narrow, wide]) {
     const page = await open(t, "limits", { size });

@@ -60,7 +60,8 @@ export const link = {
   bulk: (id = "") => (id ? `bulk/${encodeURIComponent(id)}` : "bulk"),
   agents: (name = "") => (name ? `agents/${encodeURIComponent(name)}` : "agents"),
   hosts: (query: Query = {}, name = "") => (name ? `hosts/${encodeURIComponent(name)}` : "hosts") + queryText(query),
-  limits: () => "limits",
+  /** keys: the limit whose keys are shown. */
+  limits: (keys?: string) => `limits${queryText({ keys })}`,
   schedules: (name = "") => (name ? `schedules/${encodeURIComponent(name)}` : "schedules"),
   definitions: (name = "", query: Query = {}) => (name ? `definitions/${encodeURIComponent(name)}` : "definitions") + queryText(query),
   webhooks: (name = "", query: Query = {}) => (name ? `webhooks/${encodeURIComponent(name)}` : "webhooks") + queryText(query),

@@ -2,16 +2,18 @@
 import { callUrl } from "../api.ts";
 import { boundText, LimitButton } from "../limit.tsx";
 import { useLoad } from "../load.ts";
+import { place } from "../place.ts";
 import { link } from "../router.ts";
 import { unknownMark } from "../state.ts";
-import type { Limit, ListLimit } from "../types.ts";
-import { AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import type { Limit, LimitKey, ListLimit, ListLimitKey } from "../types.ts";
+import { Ago, AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 const mostHolders = 8;
 
 export function Limits() {
   useTitle("Limits");
   const limits = useLoad<ListLimit>(callUrl(["v1", "limits"]), 5000);
+  const keysOf = place.value.query.get("keys");
   return (
     <>
       <div class="title">
@@ -66,7 +68,69 @@ export function Limits() {
           )}
         </div>
       )}
+      {keysOf && <Keys key={keysOf} name={keysOf} />}
     </>
+  );
+}
+
+/** The keys of a limit for which most steps wait. */
+function Keys({ name }: { name: string }) {
+  const keys = useLoad<ListLimitKey>(callUrl(["v1", "limits", name, "keys"]), 5000);
+  return (
+    <section class="box data" aria-labelledby="keys">
+      <header>
+        <h2 id="keys">
+          Keys of <bdi>{name}</bdi> that steps wait for
+        </h2>
+        <a href={link.limits()}>Close</a>
+      </header>
+      {keys.problem && <ProblemNote problem={keys.problem} again={keys.again} />}
+      {!keys.data && !keys.problem && <Waiting />}
+      {keys.data?.items.length === 0 && <p class="fine">No step is known to wait for a key of this limit: a search for runs has found none that is full.</p>}
+      {keys.data && keys.data.items.length > 0 && (
+        <table>
+          <thead>
+            <tr>
+              <th>Key</th>
+              <th class="w-num num">Waiting</th>
+              <th class="w-num num">Used</th>
+              <th class="w-num num c2">Rate</th>
+              <th class="w-wide c2">Room again</th>
+            </tr>
+          </thead>
+          <tbody>
+            {keys.data.items.map((one) => (
+              <KeyRow key={one.key} of={one} />
+            ))}
+          </tbody>
+        </table>
+      )}
+      {keys.data && keys.data.items.length > 0 && (
+        <div class="below">
+          <AsOf at={keys.at} />
+        </div>
+      )}
+    </section>
+  );
+}
+
+function KeyRow({ of }: { of: LimitKey }) {
+  return (
+    <tr>
+      <td class="text">
+        <bdi>{of.key}</bdi>
+      </td>
+      <td class="num">
+        {of.ready}
+        {of.readyCapped && " or more"}
+      </td>
+      <td class="num">
+        {of.used}
+        {of.max !== undefined && ` of ${of.max}`}
+      </td>
+      <td class="num c2">{of.rate ?? <span class="muted">–</span>}</td>
+      <td class="c2">{of.roomAt ? <Ago at={of.roomAt} /> : <span class="muted">–</span>}</td>
+    </tr>
   );
 }
 
@@ -78,6 +142,13 @@ function LimitRow({ limit, done }: { limit: Limit; done: () => void }) {
         <a href={limitLink(limit.name)} title={limit.name}>
           <bdi>{limit.name}</bdi>
         </a>
+        {(limit.perKey || limit.keys) && (
+          <div>
+            <a class="small" href={link.limits(limit.name)}>
+              keys that steps wait for<span class="hidden"> of {limit.name}</span>
+            </a>
+          </div>
+        )}
       </td>
       <td class="text">
         {limit.max === undefined ? (
