@@ -125,7 +125,7 @@ test("a limit with keys shows those that most steps wait for", async (t) => {
   assert.equal(runs.length, 3, "one for each tenant");
   for (const size of [narrow, wide]) {
     const page = await open(t, "limits", { size });
-    await page.getByRole("link", { name: "keys that steps wait for of tenant" }).click();
+    await page.getByRole("link", { name: "keys of tenant that steps wait for" }).click();
     await page.waitForURL(/limits\?keys=tenant$/);
     const keys = page.getByRole("region", { name: "Keys of tenant that steps wait for" });
     await eventually(async () => assert.deepEqual(await keys.locator("tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].slice(0, 3).map((cell) => cell.textContent.trim()))), [["acme", "2", "1 of 1"], ["bolt", "1", "1 of 1"]]));

@@ -113,7 +113,7 @@ steps:
     forEach: {range: [0, 2]}
     agent: a
     undo: {}
-  hold: {agent: nobody}
+  hold: {agent: absent}
 `
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		f := newFamily(t, store)

@@ -82,7 +82,9 @@ function Keys({ name }: { name: string }) {
         <h2 id="keys">
           Keys of <bdi>{name}</bdi> that steps wait for
         </h2>
-        <a href={link.limits()}>Close</a>
+        <a class="end" href={link.limits()}>
+          Close
+        </a>
       </header>
       {keys.problem && <ProblemNote problem={keys.problem} again={keys.again} />}
       {!keys.data && !keys.problem && <Waiting />}
@@ -143,11 +145,11 @@ function LimitRow({ limit, done }: { limit: Limit; done: () => void }) {
           <bdi>{limit.name}</bdi>
         </a>
         {(limit.perKey || limit.keys) && (
-          <div>
+          <span class="after">
             <a class="small" href={link.limits(limit.name)}>
-              keys that steps wait for<span class="hidden"> of {limit.name}</span>
+              keys<span class="hidden"> of {limit.name} that steps wait for</span>
             </a>
-          </div>
+          </span>
         )}
       </td>
       <td class="text">
