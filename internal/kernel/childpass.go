@@ -108,9 +108,12 @@ func (w *Workset) tendUndo(e *entry, r *row, ps *PlanStep, c *Children, f *Owner
 		_, more = w.pass(e, r, ps, c, f, cmp.Or(ps.MaxParallel, DefaultMaxParallel)-c.Unsettled())
 	}
 	switch {
-	case c.Pass != PassUndo || c.Cursor < c.Spawned || c.Unsettled() > 0 || w.childrenChanged(c):
+	case c.Pass != PassUndo || c.Cursor < c.Spawned || c.Unsettled() > 0:
 		w.putChildren(r, c)
 		w.awaitChildren(e, r, more)
+	case w.childrenChanged(c):
+		w.putChildren(r, c)
+		w.awaitChildren(e, r, true) // an act in this transaction may turn them back, and then there is no news
 	case c.Undone < c.Spawned: // given up, or done again by an operator meanwhile
 		w.failOwner(e, r, c, failure{event: "failed", code: codeChildFailed, message: fmt.Sprintf("%d of %d children are not undone%s", c.Spawned-c.Undone, c.Spawned, goneText(c))})
 	default:

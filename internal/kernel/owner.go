@@ -327,9 +327,12 @@ func (w *Workset) tendDo(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFo
 			return
 		}
 	}
-	if c.Pass == NoPass && c.Spawned == c.Total && !more && (ps.Job.Detached || c.Unsettled() == 0 && !w.childrenChanged(c)) {
-		w.finishOwner(e, r, ps, c, f)
-		return
+	if c.Pass == NoPass && c.Spawned == c.Total && !more && (ps.Job.Detached || c.Unsettled() == 0) {
+		if ps.Job.Detached || !w.childrenChanged(c) {
+			w.finishOwner(e, r, ps, c, f)
+			return
+		}
+		more = true // an act in this transaction may turn them back, and then there is no news
 	}
 	w.putChildren(r, c)
 	w.awaitChildren(e, r, more)

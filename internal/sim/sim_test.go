@@ -64,10 +64,12 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// Schedules that have found faults of steps with children: a redo while they are undone, the record of a run that ends early, and
-// a start after the time by which the job must start (F301).
-func TestChildrenSeeds(t *testing.T) {
-	for _, seed := range []uint64{1, 12, 1301, 5048, 6079} {
+// Schedules that have found faults of steps with children: a redo while they are undone, the record of a run that ends early,
+// a start after the time by which the job must start (F301), a child that was turned while its step waited (F314), permits that
+// parents held (F344), and a child that one transaction turned twice. In two more (7000665, 10220) a keeper hung shortly before the
+// end of its lock (F260).
+func TestSeedsOfFaults(t *testing.T) {
+	for _, seed := range []uint64{1, 12, 1301, 5048, 6079, 10220, 7000665, 7002786, 7003218, 7006080} {
 		play(t, seed, sim.Config{Store: inMemory})
 	}
 }
