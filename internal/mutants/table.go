@@ -188,7 +188,7 @@ var ofRules = []mutant{
 	{name: "a limit of 0 counts as a full limit", file: "internal/kernel/why.go", old: "(r == nil || r.Max == nil || b.Max == 0 && *r.Max > 0):", new: "r == nil:", run: "Why"},
 }
 
-const rules = "Rule|EveryOrder|DeadHolder|Returned|Heartbeat|RepeatedClaim|Retries|Transcripts|Property"
+const rules = "Rule|EveryOrder|DeadHolder|Returned|Heartbeat|RepeatedClaim|Retries|Transcripts|Property|DoesNotFit|Start"
 
 // The scheduler and those around it: from the rules to a store, and back.
 var ofActors = []mutant{
