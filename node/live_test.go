@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
@@ -157,6 +159,70 @@ func TestListGoesOnAfterTheMachineStoodStill(t *testing.T) {
 		s.stop()
 		<-s.ended
 	})
+}
+
+// Children that are submitted later have ids between those of the jobs of a page, and can be more than a reading of the page has
+// room for. The jobs of the page are shown as they are all the same.
+func TestManyChildrenAmongTheJobsOfAPage(t *testing.T) {
+	gate := make(chan struct{})
+	a := perdure.NewAgent("a")
+	a.HandleAny(func(context.Context, *perdure.Run) (json.RawMessage, error) {
+		<-gate
+		return nil, nil
+	})
+	n := node.New(memory.New(), node.Config{Agents: []*perdure.Agent{a}})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Stop(context.Background()) })
+	parent := fmt.Sprintf(`{"type":"p","key":"p","steps":{"s":{"forEach":{"range":[0,%d]},"maxParallel":1,"agent":"a"}}}`, 2*operate.MaxNewer)
+	plans, err := definition.Parse([]byte(parent), definition.JSON, definition.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.SubmitPlans(t.Context(), plans); err != nil {
+		t.Fatal(err)
+	}
+	await := func(what string, phase perdure.Phase, key string, children int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			v, err := n.Job(t.Context(), key, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := v.Steps[0].Children; v.Phase == phase && (c == nil || c.Submitted >= children) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: %s is %s", what, key, v.Phase)
+			}
+		}
+	}
+	await("one child exists", perdure.Waiting, "p", 1)
+	submitKey(t, n, "q")
+	s := followJobs(t, n, perdure.JobQuery{Limit: 3})
+	for end := time.Now().Add(time.Minute); !slices.Equal(s.take(), []string{"page q:waiting :running p:waiting"}); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the page is not shown")
+		}
+	}
+	close(gate)
+	await("the children have ended", perdure.Settled, "p", 0)
+	time.Sleep(2 * time.Second) // between two readings of a list
+	shown := ""
+	for _, e := range s.take() {
+		if strings.HasPrefix(e, "gone") {
+			t.Error(e)
+		}
+		if i := strings.Index(e, "p:"); i >= 0 {
+			shown = e[i:]
+		}
+	}
+	if shown != "p:settled" {
+		t.Errorf("the parent is shown as %q", shown)
+	}
+	s.stop()
+	<-s.ended
 }
 
 // A list that is followed sends its page, changed rows, rows that no longer match, and a count of newer ones. The rows of

@@ -52,8 +52,9 @@ const (
 type rowSource[T any, ID comparable] interface {
 	// head reads the first page. end is the last row that the page has considered; zero if it has considered all.
 	head(context.Context) (page *perdure.Page[T], end ID, err error)
-	// window reads the rows that match, from first to end; to the last one if end is zero.
-	window(ctx context.Context, first, end ID) ([]T, error)
+	// window reads the rows that match, from the first of a page to end; to the last one if end is zero. There may be so many that
+	// not all are read, but all of the page that match are.
+	window(ctx context.Context, page []ID, end ID) ([]T, error)
 	// ahead counts the rows that match and come before first, up to operate.MaxNewer.
 	ahead(ctx context.Context, first ID) (int, error)
 	id(*T) ID
@@ -320,10 +321,14 @@ func (f *follower[T, ID]) begin(r *reading[T, ID]) error {
 // watch sends the changes of the window of a page. It returns nil after an interruption.
 func (f *follower[T, ID]) watch(ctx context.Context, page *reading[T, ID]) error {
 	first, end := page.ids[0], page.end
-	window := f.open(f.src.key()+" from "+f.src.text(first)+" to "+f.src.text(end), page)
+	rows := fnv.New64a()
+	for _, id := range page.ids {
+		_, _ = rows.Write([]byte(f.src.text(id)))
+	}
+	window := f.open(fmt.Sprintf("%s from %s to %s with %x", f.src.key(), f.src.text(first), f.src.text(end), rows.Sum(nil)), page)
 	defer f.close(window)
 	read := func(ctx context.Context, r *reading[T, ID]) {
-		rows, err := f.src.window(ctx, first, end)
+		rows, err := f.src.window(ctx, page.ids, end)
 		if err == nil {
 			r.ahead, err = f.src.ahead(ctx, first)
 		}
@@ -468,11 +473,12 @@ func (s *liveJobs) head(ctx context.Context) (*perdure.Page[perdure.JobView], pe
 	return s.listing().page(ctx)
 }
 
-func (s *liveJobs) window(ctx context.Context, first, end perdure.JobID) ([]perdure.JobView, error) {
+func (s *liveJobs) window(ctx context.Context, page []perdure.JobID, end perdure.JobID) ([]perdure.JobView, error) {
 	f, err := s.filter(ctx)
 	if err != nil {
 		return nil, err
 	}
+	first := page[0]
 	if f.Ascending {
 		first, end = end, first
 	}
@@ -484,9 +490,30 @@ func (s *liveJobs) window(ctx context.Context, first, end perdure.JobID) ([]perd
 		f.After = previousID(end)
 	}
 	l := s.listing()
-	jobs, _, err := l.read(ctx, f, pageSizeOf(&s.q)+operate.MaxNewer)
+	most := pageSizeOf(&s.q) + operate.MaxNewer
+	jobs, stopped, err := l.read(ctx, f, most)
 	if err != nil {
 		return nil, err
+	}
+	if len(jobs) < most && stopped.IsZero() {
+		return l.views(ctx, jobs)
+	}
+	// New jobs can be among those of the page: the id of a child has the time at which its step began. What they have
+	// displaced is read row by row.
+	read := map[perdure.JobID]bool{}
+	for _, j := range jobs {
+		read[j.ID] = true
+	}
+	for _, id := range page {
+		if read[id] {
+			continue
+		}
+		f.After, f.Before = previousID(id), nextID(id)
+		found, _, err := s.listing().read(ctx, f, 1)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, found...)
 	}
 	return l.views(ctx, jobs)
 }
@@ -560,14 +587,14 @@ func (s *liveAlerts) head(ctx context.Context) (*perdure.Page[perdure.AlertView]
 	return page, page.Items[len(page.Items)-1].ID, nil
 }
 
-func (s *liveAlerts) window(ctx context.Context, first, end int64) ([]perdure.AlertView, error) {
+func (s *liveAlerts) window(ctx context.Context, page []int64, end int64) ([]perdure.AlertView, error) {
 	q := s.q
-	q.Cursor = alertList.cursor(first + 1)
-	page, err := s.svc.ListAlerts(ctx, q)
+	q.Cursor = alertList.cursor(page[0] + 1)
+	found, err := s.svc.ListAlerts(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(page.Items, func(a perdure.AlertView) bool { return a.ID < end }), nil
+	return slices.DeleteFunc(found.Items, func(a perdure.AlertView) bool { return a.ID < end }), nil
 }
 
 func (s *liveAlerts) ahead(ctx context.Context, first int64) (int, error) {
