@@ -228,8 +228,11 @@ func (a *app) printSchedule(v *operate.ScheduleView, history []operate.Firing) e
 	for _, id := range v.Running {
 		a.printf("running: %s\n", id)
 	}
-	if v.State == operate.ScheduleActive {
+	switch v.State {
+	case operate.ScheduleActive:
 		a.printTimes("next", v.Next, v.Timezone)
+	case operate.SchedulePaused:
+		a.printTimes("next, if it is resumed", v.Next, v.Timezone)
 	}
 	if len(history) == 0 {
 		return nil
