@@ -156,9 +156,10 @@ type listing struct {
 	svc   *Service
 	query *perdure.JobQuery
 	steps map[perdure.JobID][]*kernel.Step // that were read
-	now   time.Time                        // by the store's clock; zero: not read yet
-	full  bool                             // the search has found as many jobs as it may, and may have left some out
-	live  bool                             // the list is read again and again: summaries may be up to summaryFor old
+	keys  map[kernel.LimitKey]kernel.KeyUse
+	now   time.Time // by the store's clock; zero: not read yet
+	full  bool      // the search has found as many jobs as it may, and may have left some out
+	live  bool      // the list is read again and again: summaries may be up to summaryFor old
 }
 
 // read returns at most max jobs. stopped is as in kernel.Reader.ListJobs.
@@ -378,6 +379,13 @@ func (l *listing) reasons(ctx context.Context, j *kernel.Job) (reasons []stepRea
 		return nil, err
 	}
 	if err := l.svc.recentHosts.fill(ctx, l.svc, f, steps); err != nil {
+		return nil, err
+	}
+	if f.Keys = l.keys; f.Keys == nil {
+		f.Keys = map[kernel.LimitKey]kernel.KeyUse{}
+		l.keys = f.Keys
+	}
+	if err := l.svc.keyUses(ctx, f, steps, maxListKeys, 0); err != nil {
 		return nil, err
 	}
 	f.Quarantined = l.svc.Scheduler.Quarantined(j.ID)

@@ -687,7 +687,7 @@ func explain(v *perdure.StepView, why *perdure.Reason) {
 func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
 	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]kernel.LimitFacts{}, Keys: map[kernel.LimitKey]kernel.KeyUse{},
 		Quarantined: svc.Scheduler.Quarantined(j.ID)}
-	needed, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
+	needed := map[string]bool{}
 	for _, s := range steps {
 		if s.Phase != perdure.Ready {
 			continue
@@ -695,9 +695,6 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 		needed[kernel.AgentLimit(s.Agent)], needed[kernel.JobLimit(j.Type)] = true, true
 		for _, need := range s.Needs.List() {
 			needed[need.Name] = true
-			if need.Key != "" && len(keys) < maxReasonKeys {
-				keys[need.LimitKey] = true
-			}
 		}
 	}
 	if len(needed) == 0 {
@@ -726,26 +723,31 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 		if f.Limits[l.Name], err = svc.limitFacts(ctx, l); err != nil {
 			return nil, err
 		}
-		for k := range keys {
-			if k.Name != l.Name || !l.BoundsKeys() {
-				continue
-			}
-			used, holders, err := svc.Store.LimitUse(ctx, k, perdure.MaxHoldersShown)
-			if err != nil {
-				return nil, Unreachable(err)
-			}
-			f.Keys[k] = kernel.KeyUse{Taken: kernel.Taken{Used: used}, Holders: holderViews(holders)}
-		}
 	}
-	return f, svc.buckets(ctx, f)
+	return f, svc.keyUses(ctx, f, steps, maxReasonKeys, perdure.MaxHoldersShown)
 }
 
-// buckets reads the buckets of the rates of keys.
-func (svc *Service) buckets(ctx context.Context, f *kernel.Facts) error {
+// keyUses reads what is taken of the keys that ready steps need, and of each at most so many holders. f has the limits, and keeps
+// the keys that it has, at most so many.
+func (svc *Service) keyUses(ctx context.Context, f *kernel.Facts, steps []*kernel.Step, most, holders int) error {
 	var rated []kernel.LimitKey
-	for k := range f.Keys {
-		if l := f.Limits[k.Name]; l.ForKey(k.Key).Rate.Bounds() {
-			rated = append(rated, k)
+	for _, s := range steps {
+		if s.Phase != perdure.Ready {
+			continue
+		}
+		for _, need := range s.Needs.List() {
+			l, exists := f.Limits[need.Name]
+			if _, known := f.Keys[need.LimitKey]; known || !exists || need.Key == "" || !l.BoundsKeys() || len(f.Keys) >= most {
+				continue
+			}
+			used, held, err := svc.Store.LimitUse(ctx, need.LimitKey, holders)
+			if err != nil {
+				return Unreachable(err)
+			}
+			f.Keys[need.LimitKey] = kernel.KeyUse{Taken: kernel.Taken{Used: used}, Holders: holderViews(held)}
+			if l.ForKey(need.Key).Rate.Bounds() {
+				rated = append(rated, need.LimitKey)
+			}
 		}
 	}
 	if len(rated) == 0 {
@@ -763,9 +765,12 @@ func (svc *Service) buckets(ctx context.Context, f *kernel.Facts) error {
 	return nil
 }
 
-// maxReasonKeys bounds the keys of limits that the view of one job reads. Further steps show that they wait for their
-// agent.
-const maxReasonKeys = 100
+// maxReasonKeys bounds the keys of limits that the view of one job reads, and maxListKeys those that a page of jobs reads. Further
+// steps show that they wait for their agent.
+const (
+	maxReasonKeys = 100
+	maxListKeys   = 500
+)
 
 // An agent's process with a free slot always has a claim waiting. This node knows its own waiting claims at once, and
 // those at other nodes when these nodes have stored them.
