@@ -17,6 +17,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,7 +83,7 @@ func Compile(text []byte) (*Schema, error) {
 	}
 	root, err := c.Compile(place)
 	if err != nil {
-		return nil, faultOf(err)
+		return nil, faultOf(err, doc)
 	}
 	s := &Schema{root: root}
 	s.count(root, map[*jsonschema.Schema]bool{})
@@ -137,8 +139,32 @@ func checkKeywords(v any, pointer string) error {
 	return nil
 }
 
-// faultOf returns the error of the compiler in other words.
-func faultOf(err error) error {
+// placeOfRef returns the JSON Pointer of a $ref that leads to a URL, or empty.
+func placeOfRef(v any, url, pointer string) string {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			if at := placeOfRef(v[i], url, pointer+"/"+strconv.Itoa(i)); at != "" {
+				return at
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			at := pointer + "/" + escape(name)
+			text, _ := v[name].(string)
+			if document, _, _ := strings.Cut(text, "#"); name == "$ref" && document != "" && strings.HasSuffix(url, strings.TrimLeft(document, "./")) {
+				return at
+			}
+			if at = placeOfRef(v[name], url, at); at != "" {
+				return at
+			}
+		}
+	}
+	return ""
+}
+
+// faultOf returns the error of the compiler of a schema in other words.
+func faultOf(err error, schema any) error {
 	var invalid *jsonschema.SchemaValidationError
 	var why *jsonschema.ValidationError
 	var load *jsonschema.LoadURLError
@@ -148,7 +174,7 @@ func faultOf(err error) error {
 		found := leaves(why)
 		return &Fault{found[0].Pointer, found[0].Message}
 	case errors.As(err, &load):
-		return &Fault{Message: fmt.Sprintf("a $ref leads to another document (%s): a schema refers to its own places only, such as #/$defs/NAME", strings.TrimPrefix(load.URL, place))}
+		return &Fault{Pointer: placeOfRef(schema, load.URL, ""), Message: fmt.Sprintf("a $ref leads to another document (%s): a schema refers to its own places only, such as #/$defs/NAME", strings.TrimPrefix(load.URL, place))}
 	case errors.As(err, &pattern):
 		return &Fault{Message: fmt.Sprintf("the pattern %q: %v", plain.Clip(pattern.Regex, maxText), pattern.Err)}
 	}
