@@ -161,7 +161,7 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 			return send(n)
 		})
 		idle.Stop()
-		stuck := context.Cause(life) == errNeedsOperator
+		stuck := errors.Is(context.Cause(life), errNeedsOperator)
 		end(nil)
 		if stuck {
 			_ = send(news{ended: true, stuck: true})
