@@ -154,7 +154,7 @@ var ofRules = []mutant{
 	{name: "failed children are always tolerated", file: "internal/kernel/owner.go", old: "c.Failed() > ps.Tolerate.Of(c.Total) {", new: "c.Failed() > c.Total {", run: "Tolerance", pkg: "internal/scheduler"},
 	{name: "a resume redoes all children", file: "internal/kernel/childpass.go", old: "			if !state.failed() {\n				break\n			}\n", new: "", run: "ResumeRedoes", pkg: "internal/scheduler"},
 	{name: "maxParallel is ignored", file: "internal/kernel/owner.go", old: "room = cmp.Or(ps.MaxParallel, DefaultMaxParallel) - c.Unsettled()", new: "room = SpawnSet", run: "UndoWhileChildren", pkg: "internal/scheduler"},
-	{name: "a step is done before its children are settled (C1)", file: "internal/kernel/owner.go", old: "(ps.Job.Detached || c.Unsettled() == 0) {", new: "true {", run: "OneChild/memory", pkg: "internal/scheduler"},
+	{name: "a step is done before its children are settled (C1)", file: "internal/kernel/owner.go", old: "(ps.Job.Detached || c.Unsettled() == 0) {", new: "true {", run: "Child", pkg: "internal/scheduler"},
 	{name: "a step is undone although a child is not (C2)", file: "internal/kernel/childpass.go", old: "	case c.Undone < c.Spawned: // given up", new: "	case false: // given up", run: "DeletedChild/memory", pkg: "internal/scheduler"},
 	{name: "a child that settles is not counted in its new state (C3)", file: "internal/kernel/owner.go", old: "	*c.count(n.To)++\n	if c.Pass", new: "	if c.Pass", run: "OneChild/memory", pkg: "internal/scheduler"},
 	{name: "a step whose child was turned stays done", file: "internal/kernel/childpass.go", old: "c.Turned, r.Current = true, perdure.Unsure", new: "c.Turned = true", run: "ChildThatIsTurned/memory", pkg: "internal/scheduler"},
