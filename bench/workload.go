@@ -248,17 +248,18 @@ func percentile(sorted []float64, p int) float64 {
 	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
 }
 
-// limitedRate measures how much of a rate is used while enough is waiting, and how many jobs start within a second at most.
+// limitedRate measures how much of a rate is used while enough is waiting, and how many jobs end within a second at most. Handlers
+// do nothing, so a job ends when it has started.
 func limitedRate(ctx context.Context, m *measure) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
 	s := m.sys.(limited)
 	var mu sync.Mutex
-	var starts []time.Time
+	var ends []time.Time
 	s.own().ended = func(int64) {
 		mu.Lock()
-		starts = append(starts, time.Now())
+		ends = append(ends, time.Now())
 		mu.Unlock()
 	}
 	if err := m.rate(ctx, m.n, m.n, func(ctx context.Context) error { return s.SubmitLimited(ctx, m.n) }); err != nil {
@@ -266,12 +267,12 @@ func limitedRate(ctx context.Context, m *measure) error {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	slices.SortFunc(starts, time.Time.Compare)
-	took := starts[len(starts)-1].Sub(starts[0])
-	m.Value = 100 * float64(len(starts)) / (float64(s.burst()) + benchRate*took.Seconds())
+	slices.SortFunc(ends, time.Time.Compare)
+	took := ends[len(ends)-1].Sub(ends[0])
+	m.Value = 100 * float64(len(ends)) / (float64(s.burst()) + benchRate*took.Seconds())
 	most, first := 0, 0
-	for i, at := range starts {
-		for at.Sub(starts[first]) >= time.Second {
+	for i, at := range ends {
+		for at.Sub(ends[first]) >= time.Second {
 			first++
 		}
 		most = max(most, i-first+1)

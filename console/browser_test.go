@@ -60,28 +60,35 @@ func TestConsoleInABrowser(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".test.mjs"), func(t *testing.T) {
 			t.Parallel() // pages mostly wait
 			full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
-			ctx, cancel := context.WithTimeout(t.Context(), mostOfFile)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, nodeJS, "--test", "--test-reporter=spec", file)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the browser, too
-			cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
+			env := []string{"CONSOLE_URL=" + full, "EMPTY_CONSOLE_URL=" + empty, "CHROMIUM=" + chromium}
 			switch filepath.Base(file) {
 			case "access.test.mjs":
-				cmd.Env = append(cmd.Env, "INSECURE_CONSOLE_URL="+startNode(t, "127.0.0.1:0", nil, rest.Insecure()))
+				env = append(env, "INSECURE_CONSOLE_URL="+startNode(t, "127.0.0.1:0", nil, rest.Insecure()))
 			case "oidc.test.mjs":
-				cmd.Env = append(cmd.Env, "OIDC_CONSOLE_URL="+startOIDC(t, "127.0.0.1:0"))
+				env = append(env, "OIDC_CONSOLE_URL="+startOIDC(t, "127.0.0.1:0"))
 			}
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			if !strings.Contains(string(out), "pass ") || strings.Contains(string(out), "pass 0\n") {
-				t.Fatalf("no test ran:\n%s", out)
-			}
-			t.Logf("%s", out)
+			browse(t, nodeJS, env, file)
 		})
 	}
+}
+
+// browse runs tests in a browser, with arguments of `node --test`. They may take mostOfFile.
+func browse(t *testing.T, nodeJS string, env []string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), mostOfFile)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, nodeJS, append([]string{"--test", "--test-reporter=spec"}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the browser, too
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "pass ") || strings.Contains(string(out), "pass 0\n") {
+		t.Fatalf("no test ran:\n%s", out)
+	}
+	t.Logf("%s", out)
 }
 
 // TestTypes checks the types of all sources, which esbuild does not.

@@ -144,8 +144,8 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 	var lost time.Time // since when the server is unreachable; zero: it is reachable
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		life, end := context.WithCancelCause(ctx)
-		idle := time.AfterFunc(time.Hour, func() { end(errNeedsOperator) })
-		idle.Stop()
+		patience := time.AfterFunc(stuckFor, func() { end(errNeedsOperator) })
+		patience.Stop() // until the job needs an operator
 		err := svc.Follow(life, ref, func(v *perdure.JobView) error {
 			lost, pause, whole = time.Time{}, 100*time.Millisecond, len(v.Steps) == steps
 			n := news{view: v}
@@ -154,13 +154,13 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 				n.past, desired = &p, v.Desired
 			}
 			if whole && needsOperator(v) && v.Phase == perdure.Waiting { // the server does not end the stream
-				idle.Reset(stuckFor)
+				patience.Reset(stuckFor)
 			} else {
-				idle.Stop()
+				patience.Stop()
 			}
 			return send(n)
 		})
-		idle.Stop()
+		patience.Stop()
 		stuck := errors.Is(context.Cause(life), errNeedsOperator)
 		end(nil)
 		if stuck {

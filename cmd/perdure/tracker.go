@@ -91,7 +91,7 @@ const stuckFor = 2 * time.Second
 
 // needsOperator reports whether a job is parked, or waits for nothing but parked children.
 func needsOperator(v *perdure.JobView) bool {
-	if v.Phase == perdure.Parked || v.Phase != perdure.Waiting {
+	if v.Phase != perdure.Waiting {
 		return v.Phase == perdure.Parked
 	}
 	some := false

@@ -133,7 +133,7 @@ func (w *Workset) spawn(e *entry, r *row, ps *PlanStep, c *Children, f *OwnerFou
 	return c.Spawned < c.Total && n > 0 && room > n, true
 }
 
-// sharedLimit returns a limit that a job names in its own limits, and a child of it in those of the job or of a step; empty: none.
+// sharedLimit returns a limit that a job names for itself, and that a child names for itself or for one of its steps; empty: none.
 // The child would wait for permits that its parent holds while it waits for the child.
 func sharedLimit(parent *Job, child *Plan) string {
 	for _, n := range parent.Needs.List() {

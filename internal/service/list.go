@@ -34,7 +34,7 @@ func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.
 }
 
 func (svc *Service) newListing(q *perdure.JobQuery) *listing {
-	return &listing{svc: svc, query: q, steps: map[perdure.JobID][]*kernel.Step{}}
+	return &listing{svc: svc, query: q, steps: map[perdure.JobID][]*kernel.Step{}, keys: map[kernel.LimitKey]kernel.KeyUse{}}
 }
 
 // pageSizeOf returns how many jobs a page has.
@@ -155,11 +155,11 @@ func setCursor(f *kernel.JobFilter, cursor string) error {
 type listing struct {
 	svc   *Service
 	query *perdure.JobQuery
-	steps map[perdure.JobID][]*kernel.Step // that were read
-	keys  map[kernel.LimitKey]kernel.KeyUse
-	now   time.Time // by the store's clock; zero: not read yet
-	full  bool      // the search has found as many jobs as it may, and may have left some out
-	live  bool      // the list is read again and again: summaries may be up to summaryFor old
+	steps map[perdure.JobID][]*kernel.Step  // that were read
+	keys  map[kernel.LimitKey]kernel.KeyUse // that ready steps need, as they were read
+	now   time.Time                         // by the store's clock; zero: not read yet
+	full  bool                              // the search has found as many jobs as it may, and may have left some out
+	live  bool                              // the list is read again and again: summaries may be up to summaryFor old
 }
 
 // read returns at most max jobs. stopped is as in kernel.Reader.ListJobs.
@@ -374,16 +374,12 @@ func (l *listing) reasons(ctx context.Context, j *kernel.Job) (reasons []stepRea
 			return nil, Unreachable(err)
 		}
 	}
-	f := &kernel.Facts{Now: l.now}
+	f := &kernel.Facts{Now: l.now, Keys: l.keys}
 	if err := l.svc.recent.fill(ctx, l.svc, f); err != nil {
 		return nil, err
 	}
 	if err := l.svc.recentHosts.fill(ctx, l.svc, f, steps); err != nil {
 		return nil, err
-	}
-	if f.Keys = l.keys; f.Keys == nil {
-		f.Keys = map[kernel.LimitKey]kernel.KeyUse{}
-		l.keys = f.Keys
 	}
 	if err := l.svc.keyUses(ctx, f, steps, maxListKeys, 0); err != nil {
 		return nil, err

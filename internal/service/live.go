@@ -321,11 +321,11 @@ func (f *follower[T, ID]) begin(r *reading[T, ID]) error {
 // watch sends the changes of the window of a page. It returns nil after an interruption.
 func (f *follower[T, ID]) watch(ctx context.Context, page *reading[T, ID]) error {
 	first, end := page.ids[0], page.end
-	rows := fnv.New64a()
+	ids := fnv.New64a()
 	for _, id := range page.ids {
-		_, _ = rows.Write([]byte(f.src.text(id)))
+		_, _ = ids.Write([]byte(f.src.text(id)))
 	}
-	window := f.open(fmt.Sprintf("%s from %s to %s with %x", f.src.key(), f.src.text(first), f.src.text(end), rows.Sum(nil)), page)
+	window := f.open(fmt.Sprintf("%s from %s to %s with %x", f.src.key(), f.src.text(first), f.src.text(end), ids.Sum(nil)), page)
 	defer f.close(window)
 	read := func(ctx context.Context, r *reading[T, ID]) {
 		rows, err := f.src.window(ctx, page.ids, end)

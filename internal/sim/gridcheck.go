@@ -63,10 +63,14 @@ func (g *grid) excused(p *osProcess) bool {
 	return p.m.everAsleep || g.orphans[p] || hung && !g.notices(p, since)
 }
 
+// noticeTime is how long before the end of a lock a keeper must begin to hang, so that it is noticed in time: it has to answer for the
+// last time 200 ms before the end that it knows, which is before that of the lock.
+const noticeTime = 400 * time.Millisecond
+
 // notices reports whether a host agent has had enough time to notice that the keeper of a process has begun to hang.
 func (g *grid) notices(p *osProcess, since time.Duration) bool {
 	agent, end := p.m.agent.proc, g.locks[p.of].at
-	return !agent.Dead && !agent.Frozen && !p.m.off && p.m.watched+10*time.Second < end && since+400*time.Millisecond < end
+	return !agent.Dead && !agent.Frozen && !p.m.off && p.m.watched+10*time.Second < end && since+noticeTime < end
 }
 
 // processEnded checks that a process has ended in time.

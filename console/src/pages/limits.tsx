@@ -90,27 +90,27 @@ function Keys({ name }: { name: string }) {
       {!keys.data && !keys.problem && <Waiting />}
       {keys.data?.items.length === 0 && <p class="fine">No step is known to wait for a key of this limit: a search for runs has found none that is full.</p>}
       {keys.data && keys.data.items.length > 0 && (
-        <table>
-          <thead>
-            <tr>
-              <th>Key</th>
-              <th class="w-num num">Waiting</th>
-              <th class="w-num num">Used</th>
-              <th class="w-num num c2">Rate</th>
-              <th class="w-wide c2">Room again</th>
-            </tr>
-          </thead>
-          <tbody>
-            {keys.data.items.map((one) => (
-              <KeyRow key={one.key} of={one} />
-            ))}
-          </tbody>
-        </table>
-      )}
-      {keys.data && keys.data.items.length > 0 && (
-        <div class="below">
-          <AsOf at={keys.at} />
-        </div>
+        <>
+          <table>
+            <thead>
+              <tr>
+                <th>Key</th>
+                <th class="w-num num">Waiting</th>
+                <th class="w-num num">Used</th>
+                <th class="w-num num c2">Rate</th>
+                <th class="w-wide c2">Room again</th>
+              </tr>
+            </thead>
+            <tbody>
+              {keys.data.items.map((one) => (
+                <KeyRow key={one.key} of={one} />
+              ))}
+            </tbody>
+          </table>
+          <div class="below">
+            <AsOf at={keys.at} />
+          </div>
+        </>
       )}
     </section>
   );
