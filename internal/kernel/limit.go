@@ -429,7 +429,10 @@ func LimitOf(name string, set perdure.LimitSettings) (Limit, error) {
 	case l.Max == Unbounded && !l.Rate.Bounds() && !l.BoundsKeys():
 		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no bound", Hint: "give max, rate, perKey or keys"}
 	}
-	return l, l.checkOrder(set.Order)
+	if err := CheckOrder(&set); err != nil {
+		return l, err
+	}
+	return l, nil
 }
 
 func (l *Limit) setBounds(set *perdure.LimitSettings) (err error) {
@@ -465,20 +468,20 @@ func (l *Limit) setBounds(set *perdure.LimitSettings) (err error) {
 	return nil
 }
 
-// checkOrder returns what is wrong with the order of a limit. With one permit for each key, the next job of a key begins
+// CheckOrder returns what is wrong with the order of a limit. With one permit for each key, the next job of a key begins
 // when the one before it has released the permit.
-func (l *Limit) checkOrder(order string) error {
+func CheckOrder(set *perdure.LimitSettings) *perdure.Error {
 	switch {
-	case order == "":
+	case set.Order == "":
 		return nil
-	case order != perdure.OrderSubmitted:
-		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order is \"" + plain.Clip(order, perdure.MaxClippedText) + "\"", Hint: "the only order is " + perdure.OrderSubmitted}
-	case l.PerKey != 1:
+	case set.Order != perdure.OrderSubmitted:
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order is \"" + plain.Clip(set.Order, perdure.MaxClippedText) + "\"", Hint: "the only order is " + perdure.OrderSubmitted}
+	case set.PerKey == nil || set.PerKey.Max == nil || *set.PerKey.Max != 1:
 		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order needs a perKey.max of 1", Hint: "with it, the jobs of a key run one after the other"}
 	}
-	for _, key := range slices.Sorted(maps.Keys(l.Keys)) {
-		if l.Keys[key].Max > 1 {
-			return perdure.Refuse(perdure.CodeInvalid, "order needs a max of at most 1 for each key, and that of keys.%s is %d", plain.Clip(key, perdure.MaxClippedText), l.Keys[key].Max)
+	for _, key := range slices.Sorted(maps.Keys(set.Keys)) {
+		if most := set.Keys[key].Max; most != nil && *most > 1 {
+			return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("order needs a max of at most 1 for each key, and that of keys.%s is %d", plain.Clip(key, perdure.MaxClippedText), *most)}
 		}
 	}
 	return nil

@@ -125,9 +125,14 @@ func (w *Workset) lineMoved(e *entry, r *row) {
 // behind reports whether a step must wait for a permit because another job stands before it in the line.
 func (a *Admission) behind(n Need, ref StepRef) bool {
 	l := a.limits[n.Name]
-	if l == nil || !l.Ordered || n.Line == NotInLine {
+	if l == nil || !l.Ordered {
 		return false
 	}
-	first := a.keys[n.LimitKey].First
-	return first.Rank != NotInLine && first.Job != ref.Job && first.Compare(LinePlace{n.Line, ref}) < 0
+	return a.keys[n.LimitKey].First.before(n, ref)
+}
+
+// before reports whether the first in the line for a key is the step of another job, before a step that stands there with
+// this need.
+func (f FirstInLine) before(n Need, ref StepRef) bool {
+	return n.Line != NotInLine && f.Rank != NotInLine && f.Job != ref.Job && f.Compare(LinePlace{n.Line, ref}) < 0
 }

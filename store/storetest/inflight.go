@@ -631,6 +631,13 @@ func lines(s *suite) {
 				}
 			}
 		})
+		read, err := s.store.FirstInLine(ctx, keys)
+		s.must(err)
+		all := map[kernel.LimitKey]kernel.FirstInLine{}
+		if rank != kernel.NotInLine {
+			all[keys[0]], all[keys[2]], all[keys[3]] = want, want, want
+		}
+		s.equal("the first of all lines", read, all)
 		s.checkConsistent()
 	}
 	again := func(st *kernel.Step) { st.Phase, st.AvailableAt = perdure.Waiting, at(time.Hour) }
