@@ -78,7 +78,8 @@ const lineField = `,"line":`
 
 func (n Needs) hasLine() bool { return strings.Contains(string(n), lineField) }
 
-// withLine returns the needs with their ranks in lines. ordered are the limits with an order.
+// withLine returns the needs with their ranks in lines. ordered are the limits with an order. A need of several permits does not
+// stand in line: there is one for each key, so that it would keep all others waiting.
 func (n Needs) withLine(ordered []string, begun bool) Needs {
 	if len(ordered) == 0 && !n.hasLine() {
 		return n
@@ -86,7 +87,7 @@ func (n Needs) withLine(ordered []string, begun bool) Needs {
 	list := n.List()
 	for i := range list {
 		switch {
-		case list[i].Key == "" || !slices.Contains(ordered, list[i].Name):
+		case list[i].Key == "" || list[i].Amount > 1 || !slices.Contains(ordered, list[i].Name):
 			list[i].Line = NotInLine
 		case begun:
 			list[i].Line = RankBegun
