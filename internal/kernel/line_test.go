@@ -86,8 +86,10 @@ func TestLinePlacesFollowTheStep(t *testing.T) {
 		}
 	}
 	places("at first", map[string]LineRank{"a": RankNew, "b": RankNew}) // one key has one permit, so d can never get two
-	if order := ReadyOf(w.step("a")).Order; order != OrderOf(w.job.ID, 0, 0) {
-		t.Errorf("a is at %d", order)
+	urgent := *w.step("a")
+	urgent.Priority = perdure.MaxPriority
+	if ReadyOf(&urgent) != ReadyOf(w.step("a")) || CandidateOf(&urgent) != CandidateOf(w.step("a")) {
+		t.Errorf("a would be at %+v, and is at %+v", ReadyOf(&urgent), ReadyOf(w.step("a")))
 	}
 	w.first(RankNew, 1, 0)
 	w.claim("a")
