@@ -243,7 +243,7 @@ func TestLimitKeyErrorFailsStep(t *testing.T) {
 
 // ordered returns the settings of a limit with an order; key, if it is given, has a maximum of 2.
 func ordered(perKey int, key string) perdure.LimitSettings {
-	set := perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &perKey}, Order: perdure.OrderSubmitted}
+	set := perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &perKey}, Order: OrderSubmitted}
 	if key != "" {
 		set.Keys = map[string]perdure.KeyLimit{key: {Max: new(2)}}
 	}
