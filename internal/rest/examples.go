@@ -109,7 +109,7 @@ const (
 {"reason":"limit","name":"agent:ads-api","steps":96,"used":10,"max":10}],
 "alerts":[{"kind":"parked","type":"order","step":"charge","code":"card_declined","n":38,"oldest":"2026-01-02T13:02:11Z"}],
 "agents":[{"agent":"payments","ready":912,"oldestReady":"2026-01-02T15:03:25Z","running":20,"nodes":2,"slots":20,"holders":2,"lastClaim":"2026-01-02T15:04:05Z","errors":{"card_declined":38}}],
-"alertKinds":{"parked":41},"limits":[{"limit":"agent:ads-api","used":10,"max":10}],"nodes":{"alive":2,"dead":0},
+"alertKinds":{"parked":41},"limits":[{"limit":"agent:ads-api","used":10,"max":10}],"signals":{"kept":{"n":3},"waiters":{"n":204}},"nodes":{"alive":2,"dead":0},
 "series":{"every":"1m","from":"2026-01-02T15:03:00Z","submitted":[812,90],"done":[790,88],"undone":[4,0],"parked":[1,0],"failed":[22,2]}}`
 
 	healthExample = `{"status":"ok","version":"0.1.0"}`

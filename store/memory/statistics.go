@@ -29,6 +29,8 @@ func (s *Store) Census(ctx context.Context, max int) (*kernel.Census, error) {
 		s.countDue(c, max)
 		s.countRuns(c, max)
 		s.countAlerts(c, max)
+		s.countShares(c, max)
+		s.countSignals(c, max)
 		return c
 	})
 }
@@ -184,6 +186,51 @@ func (d *data) countAlerts(c *kernel.Census, max int) {
 		}
 	}
 	c.AlertsCapped = read == max
+}
+
+// countShares counts the shares that have steps to dispatch. One that has steps of several kinds counts for each as long as
+// the bound is not reached.
+func (d *data) countShares(c *kernel.Census, max int) {
+	type class struct {
+		agent string
+		class kernel.LaneID
+	}
+	read := map[class]bool{}
+	shares := map[string]map[kernel.ShareID]bool{}
+	for _, s := range d.openInOrder(perdure.Ready) {
+		if s.Needs.Share() == "" || !d.isOpen(s.Agent, s) {
+			continue
+		}
+		l := kernel.LaneWith(s.Agent, s.Type, s.Needs)
+		of := class{s.Agent, l.Class}
+		if !read[of] && len(read) == max {
+			continue
+		}
+		read[of] = true
+		if shares[s.Agent] == nil {
+			shares[s.Agent] = map[kernel.ShareID]bool{}
+		}
+		shares[s.Agent][l.Share] = true
+	}
+	for agent, of := range shares {
+		c.Shares = append(c.Shares, kernel.ShareGroup{Agent: agent, Shares: len(of)})
+	}
+	c.SharesCapped = len(read) >= max
+}
+
+func (d *data) countSignals(c *kernel.Census, max int) {
+	entries := kernel.CensusEntries(max)
+	for _, s := range d.signals {
+		if s.Kept() && c.SignalsKept < entries {
+			c.SignalsKept++
+		}
+	}
+	for _, s := range d.openInOrder(perdure.Waiting) {
+		if kernel.WaitingOf(s) != "" && c.SignalWaiters < max {
+			c.SignalWaiters++
+		}
+	}
+	c.SignalsKeptCapped, c.SignalWaitersCapped = c.SignalsKept >= entries, c.SignalWaiters >= max
 }
 
 func (tx *tx) SaveStats(text json.RawMessage) error {

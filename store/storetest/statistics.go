@@ -19,6 +19,8 @@ var statisticsChecks = []check{
 	{"Statistics/KeysThatMostStepsWaitFor", closedKeys},
 	{"Statistics/StepsThatWaitForATime", censusOfDue},
 	{"Statistics/AlertsByKindCodeAndType", censusOfAlerts},
+	{"Statistics/SharesOfAgents", censusOfShares},
+	{"Statistics/SignalsAndTheirWaiters", censusOfSignals},
 	{"Statistics/CountsAreBounded", censusIsBounded},
 	{"Statistics/SavedTextIsRead", savedStats},
 	{"Statistics/SeriesSumsNodes", series},
@@ -44,6 +46,7 @@ func sortCensus(c *kernel.Census) {
 	slices.SortFunc(c.Due, func(a, b kernel.DueGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Runs, func(a, b kernel.RunGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Alerts, func(a, b kernel.AlertGroup) int { return compareText(a, b) })
+	slices.SortFunc(c.Shares, func(a, b kernel.ShareGroup) int { return compareText(a, b) })
 }
 
 func compareText[T any](a, b T) int {
@@ -190,6 +193,60 @@ func censusOfAlerts(s *suite) {
 func sortedAlerts(list ...kernel.AlertGroup) []kernel.AlertGroup {
 	slices.SortFunc(list, compareText)
 	return list
+}
+
+// A share counts once for its agent, whatever limits its steps need, and only while one of its lanes is open. Steps without a
+// share do not count.
+func censusOfShares(s *suite) {
+	s.fair(nil)
+	s.limit("ads", 1)
+	s.submit(shared("a", newJob(1, 1)), shared("a", withNeeds(adsNeed("x"), newJob(2, 1))), shared("a", withNeeds(adsNeed("y"), newJob(3, 1))),
+		shared("b", withNeeds(adsNeed("x"), newJob(4, 1))), shared("c", newJob(5, 1)), newJob(6, 1))
+	shares := func(what string, want ...kernel.ShareGroup) {
+		s.Helper()
+		s.equal(what, s.census(manyRows).Shares, want)
+	}
+	shares("three", kernel.ShareGroup{Agent: "http", Shares: 3})
+	lane := func(value string) kernel.LaneRef {
+		return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", adsNeed("x").WithShare(value))}
+	}
+	x := kernel.LimitKey{Name: "ads", Key: "x"}
+	s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: lane("a"), For: x}, {LaneRef: lane("b"), For: x}}})
+	shares("b has no open lane", kernel.ShareGroup{Agent: "http", Shares: 2})
+	if c := s.census(3); !c.SharesCapped || len(c.Shares) > 1 || len(c.Shares) == 1 && c.Shares[0].Shares > 3 {
+		s.Errorf("capped %v: %+v", c.SharesCapped, c.Shares)
+	}
+	s.changeStep(ref(5, 0), run("h", "", at(time.Minute)))
+	shares("c is dispatched", kernel.ShareGroup{Agent: "http", Shares: 1})
+	for _, n := range []int{1, 3} {
+		s.changeStep(ref(n, 0), run("h", "", at(time.Minute)))
+	}
+	shares("none")
+}
+
+// Signals count while they are kept, and steps while they wait for one. More of them than of rows are counted.
+func censusOfSignals(s *suite) {
+	taken := newSignal(paid, "taken", 0)
+	taken.Taken, taken.Data = []string{"x"}, nil
+	changes := sends(newSignal(paid, "a", 0), newSignal("x/p1", "a", 0), taken)
+	for n := range 30 {
+		changes.Signals = append(changes.Signals, kernel.SignalChange{Signal: newSignal(paid, fmt.Sprint(n), 0)})
+	}
+	s.save(changes)
+	s.submit(newJob(1, 2), newJob(2, 1))
+	for _, r := range refs(1, 0, 1, 1) {
+		s.changeStep(r, func(st *kernel.Step) { st.Phase, st.Topic = perdure.Waiting, paid })
+	}
+	count := func(what string, max int, want ...any) {
+		s.Helper()
+		c := s.census(max)
+		s.equal(what, []any{c.SignalsKept, c.SignalsKeptCapped, c.SignalWaiters, c.SignalWaitersCapped}, want)
+	}
+	count("all", manyRows, 32, false, 2, false)
+	count("as many steps as the bound", 2, 32, false, 2, true)
+	count("more of both", 1, kernel.CensusEntries(1), true, 1, true)
+	s.changeStep(ref(1, 1), func(st *kernel.Step) { st.Topic = ""; waitUntil(at(time.Hour))(st) })
+	count("a step waits for a time instead", manyRows, 32, false, 1, false)
 }
 
 // Each count stops at the bound, and says so (F157).

@@ -515,11 +515,12 @@ func Stats() *operate.Stats {
 		ReasonsLeftOut: 1,
 		Alerts:         []operate.AlertStats{{Kind: perdure.AlertParked, Type: "order", Step: "charge", Code: "503", N: 2, Oldest: At}},
 		AlertsCapped:   true, AlertsLeftOut: 1, AlertKinds: map[perdure.AlertKind]int{perdure.AlertParked: 2},
-		Agents:        []operate.AgentStats{{Agent: "http", Ready: 9, ReadyCapped: true, OldestReady: At, Running: 3, Nodes: 1, Slots: 4, Holders: 2, LastClaim: At, Refused: 2, Errors: map[string]int{"503": 5}}},
+		Agents:        []operate.AgentStats{{Agent: "http", Ready: 9, ReadyCapped: true, OldestReady: At, Running: 3, Nodes: 1, Slots: 4, Holders: 2, LastClaim: At, SharesWaiting: 3, SharesCapped: true, Refused: 2, Errors: map[string]int{"503": 5}}},
 		AgentsLeftOut: 1,
 		Limits:        []operate.LimitStats{{Limit: "ads", Used: 5, Max: new(5)}}, LimitsLeftOut: 1,
-		Nodes:  operate.NodeStats{Alive: 2, Dead: 1},
-		Series: operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
+		Signals: operate.SignalStats{Kept: operate.Tally{N: 7, Capped: true}, Waiters: operate.Tally{N: 6, Capped: true}},
+		Nodes:   operate.NodeStats{Alive: 2, Dead: 1},
+		Series:  operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
 }
 
 // Runs are a run with every value, and one with none that may be missing.

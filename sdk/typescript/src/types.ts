@@ -59,6 +59,8 @@ export interface AgentStats {
   oldestReady?: string;
   readyCapped?: boolean;
   refused?: number;
+  sharesCapped?: boolean;
+  sharesWaiting?: number;
 }
 
 export interface Alert {
@@ -1334,6 +1336,11 @@ export interface SignalResult {
   repeated?: boolean;
 }
 
+export interface SignalStats {
+  kept: Tally;
+  waiters: Tally;
+}
+
 export interface StateNames {
   done?: string;
   undone?: string;
@@ -1347,6 +1354,7 @@ export interface Stats {
   nodes: NodeStats;
   reasons: ReasonStats[];
   series: Series;
+  signals: SignalStats;
   types: TypeStats[];
   agentsLeftOut?: number;
   alertKinds?: Record<string, number>;
