@@ -86,7 +86,7 @@ const (
 	heartbeatResultsExample = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"lockedUntil":"2026-01-02T15:04:51Z","remainingMs":15000,"stop":false}]}`
 
 	maxExample       = `{"max":50,"perKey":{"max":2,"rate":"5/s"},"keys":{"acct-7":{"max":10}}}`
-	limitKeysExample = `{"items":[{"key":"acct-7","max":10,"rate":"5/s","burst":1,"used":10,"ready":4120,"readyCapped":true},{"key":"acct-12","max":2,"rate":"5/s","burst":1,"used":2,"ready":31,"roomAt":"2026-01-02T15:04:05Z"}]}`
+	limitKeysExample = `{"items":[{"key":"acct-7","max":10,"rate":"5/s","burst":1,"used":10,"ready":4120,"readyCapped":true},{"key":"acct-12","max":2,"rate":"5/s","burst":1,"used":2,"ready":31,"neverFit":4,"roomAt":"2026-01-02T15:04:05Z"}]}`
 	limitExample     = `{"name":"ads-api","max":50,"perKey":{"max":2,"rate":"5/s","burst":1},"keys":{"acct-7":{"max":10}},"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"key":"acct-7"}]}`
 	ageingExample    = `{"ageing":"10m","fairBy":"job.labels.customer","weights":{"gold":4}}`
 	agentExample     = `{"name":"payments","ageing":"10m","patience":"1m","fairBy":"job.labels.customer","weights":{"gold":4},"holders":2,"seenAt":"2026-03-01T12:00:00Z","asOf":"2026-03-01T12:00:02Z","nodes":1,"slots":20,

@@ -81,12 +81,17 @@ func (d *data) countReady(c *kernel.Census, max int) {
 	}
 }
 
-// countByLimit counts the ready steps in closed lanes, and those in other lanes that need limits.
-func (d *data) countByLimit(c *kernel.Census, max int) {
-	lanes := slices.SortedFunc(maps.Keys(d.closedLanes), func(a, b kernel.LaneRef) int {
+// closedInOrder returns the closed lanes: those of a limit together, and of its keys.
+func (d *data) closedInOrder() []kernel.LaneRef {
+	return slices.SortedFunc(maps.Keys(d.closedLanes), func(a, b kernel.LaneRef) int {
 		x, y := d.closedLanes[a], d.closedLanes[b]
 		return cmp.Or(x.limit.Compare(y.limit), cmp.Compare(x.order, y.order), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))
 	})
+}
+
+// countByLimit counts the ready steps in closed lanes, and those in other lanes that need limits.
+func (d *data) countByLimit(c *kernel.Census, max int) {
+	lanes := d.closedInOrder()
 	ready := map[kernel.LaneRef]int{}
 	needs := map[kernel.LaneRef]string{}
 	for _, s := range d.openInOrder(perdure.Ready) {

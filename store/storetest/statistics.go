@@ -17,6 +17,7 @@ var statisticsChecks = []check{
 	{"Statistics/ReadyStepsByAgent", censusOfReady},
 	{"Statistics/ClosedLanesByLimit", censusOfClosed},
 	{"Statistics/KeysThatMostStepsWaitFor", closedKeys},
+	{"Statistics/WhatStepsWantOfAKey", wantsOfKeys},
 	{"Statistics/StepsThatWaitForATime", censusOfDue},
 	{"Statistics/AlertsByKindCodeAndType", censusOfAlerts},
 	{"Statistics/SharesOfAgents", censusOfShares},
@@ -151,10 +152,13 @@ func closedKeys(s *suite) {
 		closed(key, kernel.LimitKey{Name: "ads", Key: key})
 	}
 	closed("d", kernel.LimitKey{Name: "mail"})
-	a, b, c, e := kernel.ClosedKey{Key: "a", Ready: 1}, kernel.ClosedKey{Key: "b", Ready: 2}, kernel.ClosedKey{Key: "c", Ready: 1}, kernel.ClosedKey{Key: "e", Ready: 1}
+	of := func(key string, ready int) kernel.ClosedKey {
+		return kernel.ClosedKey{Key: key, Ready: ready, Wants: []kernel.Want{{Amount: 1, OfLimit: 1, Steps: ready}}}
+	}
+	a, b, c, e := of("a", 1), of("b", 2), of("c", 1), of("e", 1)
 	keys("ads", 9, b, a, c, e)
 	keys("ads", 2, b, a)
-	keys("mail", 9, kernel.ClosedKey{Ready: 1})
+	keys("mail", 9, of("", 1))
 	keys("none", 9)
 	s.changeStep(ref(6, 0), waitUntil(at(time.Hour)))
 	keys("ads", 9, b, a, c)
@@ -163,6 +167,24 @@ func closedKeys(s *suite) {
 		s.must(err)
 	})
 	keys("ads", 9, a, c)
+}
+
+// Steps that wait for a key are counted by how many permits they need, in the order of the first steps.
+func wantsOfKeys(s *suite) {
+	need := func(amount int, more string) kernel.Needs {
+		return kernel.Needs(fmt.Sprintf(`[{"name":"ads","key":"a","amount":%d}%s]`, amount, more))
+	}
+	other := need(5, `,{"name":"ads","key":"b","amount":2},{"name":"mail","amount":9}`)
+	s.submit(withNeeds(need(7, ""), newJob(1, 1)), withNeeds(need(2, ""), newJob(2, 2)), withNeeds(other, newJob(3, 1)), withNeeds(need(7, `,{"name":"mail"}`), newJob(4, 1)))
+	s.limit("ads", 1)
+	var c kernel.Changes
+	for _, needs := range []kernel.Needs{need(2, ""), need(7, ""), need(7, `,{"name":"mail"}`), other} {
+		c.CloseLanes = append(c.CloseLanes, kernel.ClosedLane{LaneRef: kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", needs)}, For: kernel.LimitKey{Name: "ads", Key: "a"}})
+	}
+	s.save(&c)
+	got, err := s.store.ClosedKeys(ctx, "ads", 9)
+	s.must(err)
+	s.equal("keys", got, []kernel.ClosedKey{{Key: "a", Ready: 5, Wants: []kernel.Want{{Amount: 7, OfLimit: 7, Steps: 2}, {Amount: 2, OfLimit: 2, Steps: 2}, {Amount: 5, OfLimit: 7, Steps: 1}}}})
 }
 
 func censusOfDue(s *suite) {

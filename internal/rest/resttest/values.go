@@ -416,7 +416,7 @@ func Full() *Service {
 			return limit(name, perdure.LimitSettings{Max: new(3)})
 		},
 		OnLimitKeys: func(_ context.Context, q operate.LimitKeyQuery) ([]operate.LimitKeyView, error) {
-			return []operate.LimitKeyView{{Key: q.Key, KeyLimit: perdure.KeyLimit{Max: new(q.Limit), Rate: "5/s", Burst: 2}, Used: 3, Ready: 1000, ReadyCapped: true, RoomAt: At,
+			return []operate.LimitKeyView{{Key: q.Key, KeyLimit: perdure.KeyLimit{Max: new(q.Limit), Rate: "5/s", Burst: 2}, Used: 3, Ready: 1000, ReadyCapped: true, NeverFit: 4, RoomAt: At,
 				Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3, Key: "a&b", Amount: 2}}}}, nil
 		},
 		OnPutLimit: func(_ context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {

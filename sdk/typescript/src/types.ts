@@ -702,6 +702,7 @@ export interface LimitKey {
   burst?: number;
   holders?: Holder[];
   max?: number;
+  neverFit?: number;
   rate?: string;
   readyCapped?: boolean;
   roomAt?: string;
