@@ -362,11 +362,11 @@ func TestRoundTrip(t *testing.T) {
 		{"TriggerSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.TriggerSchedule(ctx, operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At})
 			return all{v}, err
-		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true}}},
+		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true, Unscheduled: true}}},
 		{"TriggerSchedule now", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.TriggerSchedule(ctx, operate.ScheduleTrigger{Name: "nightly", Author: "anna"})
 			return all{v}, err
-		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna"}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true}}},
+		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna"}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true, Unscheduled: true}}},
 		{"BackfillSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.BackfillSchedule(ctx, backfill)
 			return all{v}, err

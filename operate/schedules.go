@@ -255,6 +255,8 @@ type ScheduleFired struct {
 	Time    time.Time     `json:"time"`
 	Job     perdure.JobID `json:"job"`
 	Created bool          `json:"created"` // false: the time had this job already
+	// Unscheduled: the rule does not name the time.
+	Unscheduled bool `json:"unscheduled,omitempty"`
 }
 
 // ScheduleBackfill submits the jobs of the nominal times in [From, To) that have none.

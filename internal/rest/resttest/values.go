@@ -334,7 +334,7 @@ func Full() *Service {
 		OnPauseSchedule:  func(context.Context, operate.SchedulePause) (*operate.ScheduleView, error) { return Schedule(), nil },
 		OnResumeSchedule: func(context.Context, operate.ScheduleResume) (*operate.ScheduleView, error) { return Schedule(), nil },
 		OnTriggerSchedule: func(context.Context, operate.ScheduleTrigger) (*operate.ScheduleFired, error) {
-			return &operate.ScheduleFired{Time: At, Job: ID, Created: true}, nil
+			return &operate.ScheduleFired{Time: At, Job: ID, Created: true, Unscheduled: true}, nil
 		},
 		OnBackfillSchedule: func(context.Context, operate.ScheduleBackfill) (*operate.BackfillView, error) { return Backfill(), nil },
 		OnNextTimes: func(context.Context, string, int) ([]time.Time, error) {

@@ -1244,6 +1244,7 @@ export interface ScheduleFired {
   created: boolean;
   job: string;
   time: string;
+  unscheduled?: boolean;
 }
 
 export interface ScheduleJob {
