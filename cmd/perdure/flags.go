@@ -340,7 +340,7 @@ func (d *duration) String() string {
 	if *d == 0 {
 		return ""
 	}
-	return perdure.Duration(*d).String()
+	return text.Duration(time.Duration(*d))
 }
 func (d *duration) Type() string { return "duration" }
 func (d *duration) Set(s string) error {
