@@ -14,6 +14,7 @@ type Reason struct {
 	Max     *int         `json:"max,omitempty"`
 	Used    int          `json:"used,omitempty"`
 	Holders []HolderView `json:"holders,omitempty"`
+	Behind  JobID        `json:"behind,omitzero"` // limit: the job before it, if the jobs of the key run in the order of submission
 	Until   time.Time    `json:"until,omitzero"`
 	Since   time.Time    `json:"since,omitzero"`
 	Code    string       `json:"code,omitempty"`

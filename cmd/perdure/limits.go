@@ -93,6 +93,9 @@ func boundTexts(set *perdure.LimitSettings, most func(int) string, rate func(str
 	if set.PerKey != nil {
 		add(*set.PerKey, " per key")
 	}
+	if set.Order != "" {
+		texts = append(texts, "in the order of submission")
+	}
 	if n := len(set.Keys); n > 0 {
 		texts = append(texts, plural(n, "key")+" set apart")
 	}
@@ -245,6 +248,9 @@ func (a *app) printLimit(l *perdure.LimitView) {
 	if l.PerKey != nil {
 		a.printBounds(*l.PerKey, " for each key")
 	}
+	if l.Order != "" {
+		a.printf("  the jobs of a key in the order of submission\n")
+	}
 	for _, key := range slices.Sorted(maps.Keys(l.Keys)) {
 		a.printBounds(l.Keys[key], " for key "+plain(key))
 	}
@@ -279,9 +285,11 @@ func (a *app) setLimitCmd() *cobra.Command {
 		Long: `Sets how many permits may be held at a time (MAX; 0 stops all work), and how many may be taken in a
 time (--rate). NAME is job:TYPE, agent:NAME, or a name of your own that steps name in their
 "limits". --per-key and --key-rate bound the permits with the same key. A bound that is omitted is
-removed. With --key, only the bounds of this key are set; without any, its own bounds are removed.`,
+removed. With --order submitted, the jobs of a key run one after the other, in the order of
+submission; it needs --per-key 1. With --key, only the bounds of this key are set; without any, its
+own bounds are removed.`,
 		Example: "  perdure limits set agent:http 10\n  perdure limits set job:order 0\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits set ads-api --rate 100/s --burst 20\n" +
-			"  perdure limits set ads-api --key-rate 5/s\n  perdure limits set ads-api 10 --key acct-7",
+			"  perdure limits set ads-api --key-rate 5/s\n  perdure limits set account --per-key 1 --order submitted\n  perdure limits set ads-api 10 --key acct-7",
 		Args:              argsOf(1, 2, "NAME [MAX]"),
 		ValidArgsFunction: a.completeLimit,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -313,7 +321,9 @@ removed. With --key, only the bounds of this key are set; without any, its own b
 	f.IntVar(&set.perKey, "per-key", 0, "most permits with the same key at a time")
 	f.StringVar(&set.keyRate, "key-rate", "", "as --rate, for the permits with the same key")
 	f.IntVar(&set.keyBurst, "key-burst", 0, "as --burst, for --key-rate")
+	f.StringVar(&set.order, "order", "", "submitted: the jobs of a key in the order of submission")
 	f.StringVar(&set.key, "key", "", "set MAX, --rate and --burst for this key only")
+	_ = cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{perdure.OrderSubmitted}, cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
 	return cmd
 }
@@ -321,6 +331,7 @@ removed. With --key, only the bounds of this key are set; without any, its own b
 // limitFlags are the flags of limits set.
 type limitFlags struct {
 	rate, keyRate, key      string
+	order                   string
 	burst, perKey, keyBurst int
 }
 
@@ -341,7 +352,7 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 			return settings, err
 		}
 	}
-	settings.Rate, settings.Burst = f.rate, f.burst
+	settings.Rate, settings.Burst, settings.Order = f.rate, f.burst, f.order
 	of := perdure.KeyLimit{Rate: f.keyRate, Burst: f.keyBurst}
 	if set, _ := given(cmd, "per-key"); set {
 		if f.perKey < 0 || f.perKey > perdure.MaxLimit {
@@ -356,12 +367,18 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 		if settings.PerKey != nil {
 			return settings, usagef("--key takes MAX, --rate and --burst; leave out --per-key, --key-rate and --key-burst")
 		}
+		if f.order != "" {
+			return settings, usagef("--order is of the whole limit; leave out --key")
+		}
 		if err := keyUsage(cmd, f.key); err != nil {
 			return settings, err
 		}
 		if settings.Max == nil && settings.Rate == "" && settings.Burst == 0 { // its own bounds are removed
 			return settings, nil
 		}
+	}
+	if f.order == perdure.OrderSubmitted && (of.Max == nil || *of.Max != 1) {
+		return settings, &usageError{msg: "--order needs --per-key 1", hint: "with it, the jobs of a key run one after the other"}
 	}
 	if _, err := kernel.LimitOf(args[0], settings); err != nil {
 		return settings, limitUsage(args[0], settings, err)
@@ -409,7 +426,7 @@ func (f *limitFlags) forKey(ctx context.Context, t *target, name string, of perd
 
 // limitUsage translates the error for an invalid limit into terms of the command line.
 func limitUsage(name string, settings perdure.LimitSettings, err error) error {
-	if settings.Max == nil && settings.Rate == "" && settings.PerKey == nil && settings.Burst == 0 {
+	if settings.Max == nil && settings.Rate == "" && settings.PerKey == nil && settings.Burst == 0 && settings.Order == "" {
 		return &usageError{msg: fmt.Sprintf("limit %s has no bound", name), hint: "give MAX, --rate, --per-key or --key-rate"}
 	}
 	e := &perdure.Error{}

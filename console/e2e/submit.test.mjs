@@ -171,7 +171,22 @@ test("an operator sets and removes a limit in a dialog", async (t) => {
     await row.getByText("paused").waitFor();
     const { max, rate, burst, perKey, keys } = await api(path);
     assert.deepEqual({ max, rate, burst, perKey, keys }, { max: 0, rate: "50/s", burst: 9, perKey: { max: 2, rate: "1/m", burst: 1 }, keys: { a: { max: 3 } } });
+    // With one permit for each key, the jobs of a key may go in order.
+    await api(path, { max: 7, perKey: { max: 2, rate: "1/m" } }, "PUT");
+    await page.reload();
     await row.getByRole("button").click();
+    const inOrder = dialog.getByLabel("The jobs of a key in the order of submission");
+    await inOrder.waitFor({ state: "detached" });
+    await dialog.getByLabel(/^For each key/).fill("1");
+    await inOrder.check();
+    await dialog.getByText("--per-key 1 --key-rate 1/m --key-burst 1 --order submitted").waitFor();
+    await violations(page, "a limit with an order");
+    await dialog.getByRole("button", { name: "Set the limit" }).click();
+    await page.waitForFunction(() => !document.querySelector("dialog[open]"));
+    assert.equal((await api(path)).order, "submitted");
+    await page.reload();
+    await row.getByRole("button").click();
+    assert.ok(await inOrder.isChecked());
     await dialog.getByRole("button", { name: "Remove the limit" }).click();
     await row.waitFor({ state: "detached" });
     page.expectedErrors.push(/4\d\d/);

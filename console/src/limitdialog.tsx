@@ -34,6 +34,7 @@ function Dialog({ form }: { form: LimitForm }) {
   const rate = useSignal(form.limit?.rate ?? "");
   const perKey = useSignal(String(form.limit?.perKey?.max ?? ""));
   const keyRate = useSignal(form.limit?.perKey?.rate ?? "");
+  const inOrder = useSignal(form.limit?.order === "submitted");
   const current = useSignal(form.limit);
   const problem = useSignal<Problem | undefined>(undefined);
   const sending = useSignal(false);
@@ -51,6 +52,7 @@ function Dialog({ form }: { form: LimitForm }) {
         if (!rate.peek()) rate.value = found.rate ?? "";
         if (!perKey.peek()) perKey.value = String(found.perKey?.max ?? "");
         if (!keyRate.peek()) keyRate.value = found.perKey?.rate ?? "";
+        inOrder.value = found.order === "submitted";
       },
       () => undefined, // the dialog works without
     );
@@ -77,14 +79,15 @@ function Dialog({ form }: { form: LimitForm }) {
       sending.value = false;
     }
   };
+  const ordered = own && inOrder.value && perKey.value === "1";
   const settings = (): LimitSettings => {
     const ofKey = boundOf(perKey.value, keyRate.value, current.value?.perKey);
-    return { ...boundOf(max.value, rate.value, current.value), ...(own && Object.keys(ofKey).length > 0 && { perKey: ofKey }), ...(keys && { keys }) };
+    return { ...boundOf(max.value, rate.value, current.value), ...(own && Object.keys(ofKey).length > 0 && { perKey: ofKey }), ...(ordered && { order: "submitted" as const }), ...(keys && { keys }) };
   };
   const server = ` --server ${shellWord(serverAddress)}`;
   const flag = (name: string, value: string | number | undefined) => (value ? ` --${name} ${value}` : "");
   const { burst, perKey: ofKey } = settings();
-  const command = `perdure limits set ${shellWord(name.value.trim() || "NAME")}${max.value ? ` ${max.value}` : ""}${flag("rate", rate.value)}${flag("burst", burst)}${own ? flag("per-key", perKey.value) + flag("key-rate", keyRate.value) + flag("key-burst", ofKey?.burst) : ""}${server}`;
+  const command = `perdure limits set ${shellWord(name.value.trim() || "NAME")}${max.value ? ` ${max.value}` : ""}${flag("rate", rate.value)}${flag("burst", burst)}${own ? flag("per-key", perKey.value) + flag("key-rate", keyRate.value) + flag("key-burst", ofKey?.burst) + (ordered ? " --order submitted" : "") : ""}${server}`;
   const used = current.value?.used;
   return (
     <FormDialog
@@ -136,6 +139,11 @@ function Dialog({ form }: { form: LimitForm }) {
           </label>
         )}
       </div>
+      {own && perKey.value === "1" && (
+        <label>
+          <input type="checkbox" checked={inOrder.value} onInput={(event) => (inOrder.value = event.currentTarget.checked)} /> The jobs of a key in the order of submission
+        </label>
+      )}
       {keys && <p class="muted">{plural(Object.keys(keys).length, "key")} with bounds of their own: these stay.</p>}
       <section aria-live="polite">
         <h3>What would happen now</h3>

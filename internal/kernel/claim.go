@@ -130,13 +130,15 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 		return false
 	}
 	needs := s.Needs.List()
-	return !slices.ContainsFunc(needs, func(n Need) bool { return a.Room(n.Name) < ofLimit(needs, n.Name) || a.roomFor(n.LimitKey) < n.Amount })
+	return !slices.ContainsFunc(needs, func(n Need) bool {
+		return a.Room(n.Name) < ofLimit(needs, n.Name) || a.roomFor(n.LimitKey) < n.Amount || a.behind(n, s.StepRef)
+	})
 }
 
 // admit is HasRoom for a step that is claimed. If a limit or key has permits left, but fewer than the step needs, it is
 // refused to all other steps until the end of the transaction. Otherwise steps that need less would overtake this step
-// again and again. A step that needs more than the limit allows at all does not hold others back. If a key has no room,
-// the step's lane is closed.
+// again and again. A step that needs more than the limit allows at all does not hold others back. If a key has no room, or
+// another step is before this one in the line for the key, the step's lane is closed.
 func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	if a.HasRoom(e.job, r.Step) {
 		return true
@@ -156,6 +158,8 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 				}
 				a.fullKeys[n.LimitKey] = true
 			}
+			w.closeLane(a, r, n)
+		} else if a.behind(n, r.StepRef) {
 			w.closeLane(a, r, n)
 		}
 	}
@@ -277,18 +281,24 @@ func (w *Workset) acquirePermit(e *entry, r *row) {
 		return
 	}
 	e.job.HasPermit = true
-	r.Needs = r.Needs.withoutJob()
-	if e.job.Needs != "" && e.job.Active > 1 { // others may be ready
+	r.Needs = r.Needs.withoutJob().withLine(w.ordered, true)
+	if e.job.Active > 1 && (e.job.Needs != "" || len(w.ordered) > 0 && e.plan.namesLimits()) { // others may be ready
 		w.enqueue(e, taskPermitted, 0)
 	}
 }
 
-// leaveLanesOfJob moves the ready steps of a job that has got its permits to lanes that are not closed for these.
+// leaveLanesOfJob moves the ready steps of a job that has got its permits to lanes that are not closed for these, and forward
+// in their lines.
 func (w *Workset) leaveLanesOfJob(e *entry) {
 	for i := range e.plan.Steps {
-		if r := e.steps.at(i); r.Phase == perdure.Ready && r.Needs.hasJob() {
-			r.Needs, r.dirty = r.Needs.withoutJob(), true
+		r := e.steps.at(i)
+		if r.Phase != perdure.Ready {
+			continue
+		}
+		if needs := r.Needs.withoutJob().withLine(w.ordered, true); needs != r.Needs {
+			r.Needs, r.dirty = needs, true
 			w.newlyReady = append(w.newlyReady, r.StepRef) // searches have not found it there yet
+			w.lineMoved(e, r)
 		}
 	}
 }

@@ -135,6 +135,9 @@ func (c *check) ready(s *Step) {
 	c.require(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, but nothing remains to be done")
 	c.require(d == perdure.Do || ps.Undo != nil, s, "I10", "ready for undo, but it has no undo")
 	c.require(s.Needs.hasJob() == (!c.job.HasPermit && c.job.Needs != ""), s, "I12", "needs permits of its job that it has, or does not need those that it lacks")
+	for _, n := range s.Needs.List() {
+		c.require(n.Line != RankBegun || c.job.begun(), s, "I28", "stands in line as the step of a job that has begun")
+	}
 	c.require(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "changes direction while an earlier run may still act")
 }
 

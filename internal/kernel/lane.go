@@ -98,6 +98,14 @@ type ClosedLane struct {
 	For LimitKey
 }
 
+// order returns the position of a ready step in its lane. Priorities do not change the order of a line.
+func (s *Step) order() int64 {
+	if s.Needs.hasLine() {
+		return OrderOf(s.Job, 0, 0)
+	}
+	return OrderOf(s.Job, s.Priority, s.Ageing)
+}
+
 // OrderOf returns the position of a ready step in its lane, in milliseconds: the time of submission, minus ageing for
 // each unit of priority. An ageing of 0 is the default. The value is fixed when the step becomes ready, so no row is
 // rewritten as time passes.

@@ -30,6 +30,7 @@ type Limit struct {
 	PerKey  int                 // of the permits with the same key; Unbounded: no bound
 	KeyRate Rate                // of the permits with the same key
 	Keys    map[string]KeyBound // of single keys; nil if there are none
+	Ordered bool                // permits with the same key are taken in the order of submission
 
 	Taken // of all permits, if it was read (Tx.LockLimits)
 }
@@ -65,8 +66,9 @@ func (l *Limit) ForKey(key string) KeyBound {
 
 // Taken is what is taken of a limit, or of one of its keys.
 type Taken struct {
-	Used   int // sum of the amounts of the permits that are held
-	Bucket     // of the rate
+	Used   int         // sum of the amounts of the permits that are held
+	Bucket             // of the rate
+	First  FirstInLine // of a key: the first in its line
 }
 
 // ClosedKey is a key of a limit, and how many steps are ready and wait for room of it; at least MaxKeyReady if there are more
@@ -231,6 +233,7 @@ type Need struct {
 	LimitKey
 	Amount int
 	OfJob  bool // its job holds the permits, from then on
+	Line   LineRank
 }
 
 // ofLimit returns the number of permits of a limit among needs, whatever their keys.
@@ -244,7 +247,7 @@ func ofLimit(needs []Need, name string) (amount int) {
 }
 
 // Needs are the permits that a step needs, sorted by name and key, in the form of the step's row: a JSON list of
-// {"name", "key"?, "amount"?, "job"?}. The first of them may be the step's share, see Share, and the last
+// {"name", "key"?, "amount"?, "line"?, "job"?}. The first of them may be the step's share, see Share, and the last
 // its demand on a host, see Demand. Empty: none.
 type Needs string
 
@@ -253,7 +256,8 @@ type needJSON struct {
 	Name   string          `json:"name"`
 	Key    json.RawMessage `json:"key,omitempty"`
 	Amount int             `json:"amount,omitempty"`
-	Job    bool            `json:"job,omitempty"`
+	Line   LineRank        `json:"line,omitempty"`
+	Job    bool            `json:"job,omitempty"` // the last field: see jobField
 }
 
 // NeedsFrom reads the rendered `limits` of a step.
@@ -285,7 +289,7 @@ func NeedsOf(needs []Need) Needs {
 	}
 	list := make([]needJSON, len(merged))
 	for i, n := range merged {
-		list[i] = needJSON{Name: n.Name, Job: n.OfJob}
+		list[i] = needJSON{Name: n.Name, Line: n.Line, Job: n.OfJob}
 		if n.Key != "" {
 			list[i].Key, _ = json.Marshal(n.Key) // a string always can
 		}
@@ -355,7 +359,7 @@ func parseNeeds(b []byte) ([]Need, error) {
 	}
 	needs := make([]Need, len(list))
 	for i, n := range list {
-		needs[i] = Need{LimitKey{Name: n.Name}, cmp.Or(n.Amount, 1), n.Job}
+		needs[i] = Need{LimitKey{Name: n.Name}, cmp.Or(n.Amount, 1), n.Job, n.Line}
 		if n.Key == nil {
 			continue
 		}
@@ -444,6 +448,12 @@ func (n Needs) plainList() (list []Need, ok bool) {
 			}
 			need.Amount, rest = amount, after[end:]
 		}
+		if after, has := strings.CutPrefix(rest, lineField); has {
+			if after == "" || after[0] < '1' || after[0] > '0'+byte(RankNew) {
+				return nil, false
+			}
+			need.Line, rest = LineRank(after[0]-'0'), after[1:]
+		}
 		if after, has := strings.CutPrefix(rest, jobField); has {
 			need.OfJob, rest = true, rest[len(rest)-len(after)-1:]
 		}
@@ -504,6 +514,9 @@ func LimitOf(name string, set perdure.LimitSettings) (Limit, error) {
 	case l.Max == Unbounded && !l.Rate.Bounds() && !l.BoundsKeys():
 		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "limit " + name + " has no bound", Hint: "give max, rate, perKey or keys"}
 	}
+	if err := CheckOrder(&set); err != nil {
+		return l, err
+	}
 	return l, nil
 }
 
@@ -511,6 +524,7 @@ func (l *Limit) setBounds(set *perdure.LimitSettings) (err error) {
 	if len(set.Keys) > perdure.MaxLimitKeys {
 		return perdure.Refuse(perdure.CodeInvalid, "keys has %d keys; at most %d", len(set.Keys), perdure.MaxLimitKeys)
 	}
+	l.Ordered = set.Order == perdure.OrderSubmitted
 	all := perdure.KeyLimit{Max: set.Max, Rate: set.Rate, Burst: set.Burst}
 	of := cmp.Or(set.PerKey, &perdure.KeyLimit{})
 	if l.Max, l.Rate, err = boundsOf("", all); err != nil {
@@ -535,6 +549,25 @@ func (l *Limit) setBounds(set *perdure.LimitSettings) (err error) {
 			l.Keys = make(map[string]KeyBound, len(set.Keys))
 		}
 		l.Keys[key] = b
+	}
+	return nil
+}
+
+// CheckOrder returns what is wrong with the order of a limit. With one permit for each key, the next job of a key begins
+// when the one before it has released the permit.
+func CheckOrder(set *perdure.LimitSettings) *perdure.Error {
+	switch {
+	case set.Order == "":
+		return nil
+	case set.Order != perdure.OrderSubmitted:
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order is \"" + plain.Clip(set.Order, perdure.MaxClippedText) + "\"", Hint: "the only order is " + perdure.OrderSubmitted}
+	case set.PerKey == nil || set.PerKey.Max == nil || *set.PerKey.Max != 1:
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order needs a perKey.max of 1", Hint: "with it, the jobs of a key run one after the other"}
+	}
+	for _, key := range slices.Sorted(maps.Keys(set.Keys)) {
+		if most := set.Keys[key].Max; most != nil && *most > 1 {
+			return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("order needs a max of at most 1 for each key, and that of keys.%s is %d", plain.Clip(key, perdure.MaxClippedText), *most)}
+		}
 	}
 	return nil
 }
@@ -566,6 +599,9 @@ func boundsOf(at string, set perdure.KeyLimit) (most int, r Rate, err error) {
 func (l *Limit) Settings() (set perdure.LimitSettings) {
 	all := settingsOf(l.Max, l.Rate)
 	set.Max, set.Rate, set.Burst = all.Max, all.Rate, all.Burst
+	if l.Ordered {
+		set.Order = perdure.OrderSubmitted
+	}
 	if of := settingsOf(l.PerKey, l.KeyRate); of != (perdure.KeyLimit{}) {
 		set.PerKey = &of
 	}
@@ -591,11 +627,12 @@ func settingsOf(most int, r Rate) (set perdure.KeyLimit) {
 // Settings returns the bounds of a key.
 func (b KeyBound) Settings() perdure.KeyLimit { return settingsOf(b.Max, b.Rate) }
 
-// KeysWithRoom returns those of the keys that have permits left at now: lanes need not stay closed for them.
+// KeysWithRoom returns those of the keys that have permits left at now, for a step that is ready: lanes need not stay closed
+// for them.
 func KeysWithRoom(keys []LimitKey, limits []Limit, use map[LimitKey]Taken, now time.Time) (open []LimitKey) {
 	for _, k := range keys {
 		i := slices.IndexFunc(limits, func(l Limit) bool { return l.Name == k.Name })
-		if i < 0 || limits[i].ForKey(k.Key).room(use[k], now) > 0 {
+		if i < 0 || limits[i].ForKey(k.Key).room(use[k], now) > 0 && !(limits[i].Ordered && use[k].First.waits()) {
 			open = append(open, k)
 		}
 	}

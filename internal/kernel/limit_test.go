@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ func TestNeedsAreSortedAndUnique(t *testing.T) {
 		`[{"name":"ads","key":7},{"name":"a","key":true},{"name":"ads","key":"x"}]`: `[{"name":"a","key":"true"},{"name":"ads","key":"7"},{"name":"ads","key":"x"}]`,
 		`[{"name":"ads","key":"7","amount":2},{"name":"ads","key":7}]`:              `[{"name":"ads","key":"7","amount":3}]`,
 		`[{"name":"ads","key":"a\"b\\c"}]`:                                          `[{"name":"ads","key":"a\"b\\c"}]`,
+		`[{"name":"ads","key":"7","line":2},{"name":"b","amount":3,"line":1}]`: `[{"name":"ads","key":"7","line":2},{"name":"b","amount":3,"line":1}]`,
 		`[{"name":"ads","key":12345678901234567890}]`:                               `[{"name":"ads","key":"12345678901234567890"}]`,
 	} {
 		got, err := NeedsFrom(json.RawMessage(rendered))
@@ -239,6 +241,15 @@ func TestLimitKeyErrorFailsStep(t *testing.T) {
 	}
 }
 
+// ordered returns the settings of a limit with an order; key, if it is given, has a maximum of 2.
+func ordered(perKey int, key string) perdure.LimitSettings {
+	set := perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &perKey}, Order: perdure.OrderSubmitted}
+	if key != "" {
+		set.Keys = map[string]perdure.KeyLimit{key: {Max: new(2)}}
+	}
+	return set
+}
+
 // Invalid limits are refused, and the error says how to mend them.
 func TestLimitOfChecksBounds(t *testing.T) {
 	one, key := perdure.LimitSettings{Max: new(1)}, perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: new(2)}}
@@ -253,6 +264,9 @@ func TestLimitOfChecksBounds(t *testing.T) {
 		{"agent:http", key, "has no keys"}, {"job:order", key, "has no keys"}, {"ads-api", perdure.LimitSettings{}, "has no bound"},
 		{"ads-api", perdure.LimitSettings{Max: new(-1)}, "max is 0 to"}, {"ads-api", perdure.LimitSettings{Max: new(perdure.MaxLimit + 1)}, "max is 0 to"},
 		{"ads-api", perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: new(-1)}}, "max of perKey is 0 to"},
+		{"ads-api", ordered(1, ""), ""}, {"ads-api", ordered(1, "a"), "that of keys.a is 2"}, {"ads-api", ordered(2, ""), "order needs a perKey.max of 1"}, {"ads-api", ordered(0, ""), "order needs a perKey.max of 1"},
+		{"ads-api", perdure.LimitSettings{Max: new(1), Order: "submitted"}, "order needs a perKey.max of 1"}, {"agent:http", perdure.LimitSettings{Max: new(1), Order: "submitted"}, "order needs a perKey.max of 1"},
+		{"ads-api", perdure.LimitSettings{Max: new(1), Order: "first"}, "order is \"first\""},
 	} {
 		l, err := LimitOf(c.name, c.set)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -266,9 +280,12 @@ func TestLimitOfChecksBounds(t *testing.T) {
 
 // KeysWithRoom returns the keys that have room, or that have no bound any more.
 func TestLimitToOpenReturnsKeysWithRoom(t *testing.T) {
-	limits := []Limit{{Name: "ads", Max: Unbounded, PerKey: 2}, {Name: "mail", Max: 3, PerKey: Unbounded}}
-	keys := []LimitKey{{"ads", "full"}, {"ads", "half"}, {"gone", "x"}, {"mail", "x"}}
-	got := KeysWithRoom(keys, limits, map[LimitKey]Taken{keys[0]: {Used: 2}, keys[1]: {Used: 1}, keys[3]: {Used: 9}}, startTime)
+	limits := []Limit{{Name: "ads", Max: Unbounded, PerKey: 2}, {Name: "mail", Max: 3, PerKey: Unbounded}, {Name: "turns", Max: Unbounded, PerKey: 1, Ordered: true}}
+	keys := []LimitKey{{"ads", "full"}, {"ads", "half"}, {"gone", "x"}, {"mail", "x"}, {"turns", "free"}, {"turns", "ready"}}
+	first := FirstInLine{LinePlace: LinePlace{RankNew, StepRef{}}}
+	waits := LimitKey{"turns", "waits"} // the first in its line waits to be tried again
+	use := map[LimitKey]Taken{keys[0]: {Used: 2}, keys[1]: {Used: 1}, keys[3]: {Used: 9}, keys[5]: {First: FirstInLine{first.LinePlace, true}}, waits: {First: first}}
+	got := KeysWithRoom(append(slices.Clone(keys), waits), limits, use, startTime)
 	if !reflect.DeepEqual(got, keys[1:]) {
 		t.Errorf("opened %v", got)
 	}
@@ -346,7 +363,7 @@ func TestRatesTextIsReadAgain(t *testing.T) {
 		{Max: new(1)}, {PerKey: &perdure.KeyLimit{Max: new(1)}},
 		{Rate: "5/s", Burst: 1}, {Max: new(0), Rate: "5/m", Burst: 7},
 		{Max: new(3), PerKey: &perdure.KeyLimit{Rate: "1/d", Burst: 1}, Keys: map[string]perdure.KeyLimit{"ä \"": {Max: new(0)}, "b": {Rate: "7/h", Burst: 2}}},
-		{Keys: map[string]perdure.KeyLimit{"b": {Max: new(1)}}},
+		{Keys: map[string]perdure.KeyLimit{"b": {Max: new(1)}}}, ordered(1, ""),
 	} {
 		l, err := LimitOf("ads", set)
 		if err != nil {

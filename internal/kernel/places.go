@@ -15,6 +15,7 @@ type Places struct {
 	DueAt    time.Time // the step waits until this time; zero: no entry
 	InFlight InFlightKey
 	Waiting  Topic // the step waits for a signal of this topic; empty: no entry
+	Line     Needs // the step stands in line for keys among these; empty: no entries
 }
 
 // ReadyKey is the entry of a ready step. Claims of the agent find it by its lane, in the order of ClaimLess.
@@ -35,14 +36,16 @@ type InFlightKey struct {
 }
 
 // PlacesOf returns the entries of a step in all queue tables.
-func PlacesOf(s *Step) Places { return Places{ReadyOf(s), DueOf(s), InFlightOf(s), WaitingOf(s)} }
+func PlacesOf(s *Step) Places {
+	return Places{ReadyOf(s), DueOf(s), InFlightOf(s), WaitingOf(s), LineOf(s)}
+}
 
 // ReadyOf returns the entry of a step among the ready steps.
 func ReadyOf(s *Step) ReadyKey {
 	if s.Phase != perdure.Ready {
 		return ReadyKey{}
 	}
-	return ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type, s.Needs), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
+	return ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type, s.Needs), Order: s.order()}
 }
 
 // DueOf returns the time until which a step waits; zero if it does not wait for a time.
@@ -86,7 +89,7 @@ type Candidate struct {
 
 // CandidateOf returns a ready step as a candidate.
 func CandidateOf(s *Step) Candidate {
-	return Candidate{s.StepRef, OrderOf(s.Job, s.Priority, s.Ageing)}
+	return Candidate{s.StepRef, s.order()}
 }
 
 // ClaimLess orders ready steps as claims get them: by Order, then by age of the job, then by index. The result is below
@@ -152,6 +155,9 @@ func (p Permits) List() (held []Need) {
 	for _, n := range p.Job.List() {
 		n.OfJob = true
 		held = append(held, n)
+	}
+	for i := range held {
+		held[i].Line = NotInLine
 	}
 	return held
 }

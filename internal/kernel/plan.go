@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -237,3 +238,8 @@ func (p *Plan) opens(i int, s perdure.State) []int {
 
 // isRule reports whether a step of this form is a rule without an effect: it has no runs.
 func (f StepForm) isRule() bool { return f != ByAgent && f != ByChildren }
+
+// namesLimits reports whether a step of the job names limits.
+func (s *Shape) namesLimits() bool {
+	return slices.ContainsFunc(s.Steps, func(ps PlanStep) bool { return ps.Limits != nil })
+}

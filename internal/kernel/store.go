@@ -270,6 +270,8 @@ type Reader interface {
 	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)
 	// Buckets returns the buckets of the rates of these limits, or of their keys. Those that are missing are full.
 	Buckets(context.Context, []LimitKey) (map[LimitKey]Bucket, error)
+	// FirstInLine returns the first in the lines for these keys, of those lines that are not empty.
+	FirstInLine(context.Context, []LimitKey) (map[LimitKey]FirstInLine, error)
 	// ClosedKeys returns at most max keys of a limit for which steps are ready in closed lanes: those with the most of these
 	// steps first, and then in the order of the keys. It counts in MaxKeyLanes lanes, and MaxKeyReady steps in each.
 	ClosedKeys(ctx context.Context, limit string, max int) ([]ClosedKey, error)

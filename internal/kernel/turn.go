@@ -107,6 +107,7 @@ func (w *Workset) clearUndoStart(e *entry, r *row) {
 
 func (w *Workset) makeReady(e *entry, r *row, d perdure.Direction) {
 	ps := &e.plan.Steps[r.Index]
+	w.lineMoved(e, r) // its keys may be others now
 	if ps.Limits != nil && r.mustEvalLimits(d) {
 		needs, err := w.evalLimits(e, r, ps)
 		if w.deferAdvance(e, r, err) {

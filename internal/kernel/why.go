@@ -290,7 +290,7 @@ func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 		needs = append(needs, Need{LimitKey: LimitKey{Name: JobLimit(j.Type)}, Amount: 1})
 	}
 	needs = append(needs, s.Needs.List()...)
-	check := func(n Need, b KeyBound, use KeyUse) {
+	check := func(n Need, b KeyBound, ordered bool, use KeyUse) {
 		key := ""
 		if n.Key != "" {
 			key = " for key " + n.Key
@@ -306,6 +306,9 @@ func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 			at := b.Rate.RoomAt(use.Bucket, f.Now, n.Amount)
 			r = &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: n.Name, Key: n.Key, Until: at,
 				Text: fmt.Sprintf("limit %s%s lets %s through; the next in %s", n.Name, key, b.Rate, span(at.Sub(f.Now)))}
+		case r == nil && ordered && use.First.before(n, s.StepRef):
+			r = &perdure.Reason{Kind: perdure.WhyLimit, Agent: s.Agent, Limit: n.Name, Key: n.Key, Behind: use.First.Job,
+				Text: fmt.Sprintf("limit %s%s is given in the order of submission, and %s is before it", n.Name, key, use.First.Job)}
 		}
 	}
 	for _, n := range needs {
@@ -313,9 +316,9 @@ func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 		if !ok {
 			continue
 		}
-		check(Need{LimitKey: LimitKey{Name: n.Name}, Amount: ofLimit(needs, n.Name)}, KeyBound{l.Max, l.Rate}, KeyUse{l.Taken, l.Holders})
+		check(Need{LimitKey: LimitKey{Name: n.Name}, Amount: ofLimit(needs, n.Name)}, KeyBound{l.Max, l.Rate}, false, KeyUse{l.Taken, l.Holders})
 		if use, known := f.Keys[n.LimitKey]; known {
-			check(n, l.ForKey(n.Key), use)
+			check(n, l.ForKey(n.Key), l.Ordered, use)
 		}
 	}
 	return r

@@ -29,6 +29,7 @@ type Workset struct {
 
 	settings map[string]perdure.AgentSettings // by agent; an agent that is not in it has the default settings
 	fairness []FairBy                         // agents whose ready steps are divided into shares
+	ordered  []string                         // limits whose permits are taken in the order of submission
 	charges  map[shareRef]*Charge             // of shares, since the last call of Changes
 	routing  *Routing                         // which notifications are stored; nil: those of definitions only
 
@@ -400,6 +401,7 @@ func (w *Workset) enqueueFlip(e *entry, f flip) {
 // or an approval.
 func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	e.count(r.Step, -1)
+	w.lineMoved(e, r)
 	switch {
 	case p == perdure.Ready && r.Phase != perdure.Ready:
 		r.previousReadyAt, r.ReadyAt, r.newlyReady = r.ReadyAt, w.now, true
@@ -410,7 +412,7 @@ func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 		r.ReadyAt = r.previousReadyAt
 	}
 	if p == perdure.Ready && (len(w.fairness) > 0 || r.Needs != "") { // also if it was ready: its agent may be another one now
-		r.Needs = r.Needs.WithShare(w.shareFor(e, r.Agent))
+		r.Needs = r.Needs.withLine(w.ordered, e.job.begun()).WithShare(w.shareFor(e, r.Agent))
 	}
 	r.newlyReady = p == perdure.Ready && r.newlyReady
 	r.Phase, r.AvailableAt, r.Topic, r.Approval, r.Owns = p, at, "", "", false
@@ -418,6 +420,7 @@ func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	r.dirty, e.dirty = true, true
 	if p == perdure.Ready {
 		w.newlyReady = append(w.newlyReady, r.StepRef)
+		w.lineMoved(e, r)
 	}
 }
 

@@ -30,6 +30,7 @@ type world struct {
 	dispatched   []dispatchedRun // all runs, see checkRecords
 	now          time.Time
 	limits       *Admission
+	ordered      []Limit // those with an order
 	signals      []*Signal   // as they are stored
 	loadOnDemand bool        // load only what the rules request
 	transcript   *transcript // nil: not written
@@ -64,6 +65,7 @@ func (w *world) submitPlan() {
 // event applies one event, loads what is missing, and stores the changes.
 func (w *world) event(f func(*Workset)) *Changes {
 	ws := NewWorkset(w.now, func() float64 { return 1 })
+	ws.UseOrdered(w.ordered)
 	if w.job != nil {
 		j := *w.job
 		ws.AddJob(&j, w.plan)

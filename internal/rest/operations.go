@@ -19,6 +19,7 @@ type limitBody struct {
 	Rate   string                  `json:"rate,omitempty" doc:"How many permits may be taken in a time, whether they are given back or not: N/s, N/m, N/h or N/d, N from 1 to 100000. Missing: no bound"`
 	Burst  int                     `json:"burst,omitempty" minimum:"1" maximum:"100000" doc:"How many permits the rate lets through at once after a pause. Missing: what comes in a tenth of a second, and at least 1"`
 	PerKey *keyLimitBody           `json:"perKey,omitempty" doc:"The bounds of each key: max, rate, or both. Missing: none"`
+	Order  string                  `json:"order,omitempty" enum:"submitted" doc:"submitted: the jobs of a key get its permit in the order in which they were submitted. While one is ready, or waits to be tried again, those behind it wait. It needs a perKey.max of 1. Missing: who is ready first, by priority"`
 	Keys   map[string]keyLimitBody `json:"keys,omitempty" doc:"The bounds of single keys, at most 1,000: what is given here replaces that of perKey"`
 }
 
@@ -265,13 +266,20 @@ func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSett
 				settings.Keys = readKeys(field)
 				ofKeys = ofKeys || len(settings.Keys) > 0
 			}
+		case name == "order" && kind == kernel.LimitNamed:
+			if !field.null() {
+				settings.Order = field.string()
+			}
 		case kind == kernel.LimitNamed:
-			field.unknown("max", "rate", "burst", "perKey", "keys")
+			field.unknown("max", "rate", "burst", "perKey", "order", "keys")
 		default:
 			field.unknown("max", "rate", "burst")
 		}
 	}
 	checkRate(root, all)
+	if err := kernel.CheckOrder(&settings); err != nil && len(doc.faults) == 0 {
+		root.faultAt(root.child("order"), err.Hint, "%s", strings.TrimPrefix(err.Message, "order "))
+	}
 	if all == (perdure.KeyLimit{}) && !ofKeys && len(doc.faults) == 0 {
 		hint := "give max, rate, or both"
 		if kind == kernel.LimitNamed {
@@ -358,6 +366,9 @@ func limitAttrs(settings perdure.LimitSettings) (attrs []any) {
 		}
 	}
 	add("", perdure.KeyLimit{Max: settings.Max, Rate: settings.Rate})
+	if settings.Order != "" {
+		attrs = append(attrs, "order", settings.Order)
+	}
 	if settings.PerKey != nil {
 		add("perKey.", *settings.PerKey)
 	}

@@ -421,6 +421,11 @@ func (b *batch) lock(requests []*request) error {
 	}
 	b.w.UseSettings(settings)
 	b.w.UseFairness(b.s.fairness(settings))
+	limits, err := b.tx.Limits()
+	if err != nil {
+		return err
+	}
+	b.w.UseOrdered(limits)
 	b.w.UseChildren(b.s.plans.compiler)
 	routing, err := b.tx.Routing()
 	if err != nil {

@@ -730,7 +730,7 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 // keyUses reads what is taken of the keys that ready steps need, and of each at most so many holders. f has the limits, and keeps
 // the keys that it has, at most so many.
 func (svc *Service) keyUses(ctx context.Context, f *kernel.Facts, steps []*kernel.Step, most, holders int) error {
-	var rated []kernel.LimitKey
+	var rated, ordered []kernel.LimitKey
 	for _, s := range steps {
 		if s.Phase != perdure.Ready {
 			continue
@@ -748,19 +748,32 @@ func (svc *Service) keyUses(ctx context.Context, f *kernel.Facts, steps []*kerne
 			if l.ForKey(need.Key).Rate.Bounds() {
 				rated = append(rated, need.LimitKey)
 			}
+			if l.Ordered {
+				ordered = append(ordered, need.LimitKey)
+			}
 		}
 	}
-	if len(rated) == 0 {
-		return nil
+	if len(rated) > 0 {
+		full, err := svc.Store.Buckets(ctx, rated)
+		if err != nil {
+			return Unreachable(err)
+		}
+		for _, k := range rated {
+			use := f.Keys[k]
+			use.Bucket = full[k]
+			f.Keys[k] = use
+		}
 	}
-	full, err := svc.Store.Buckets(ctx, rated)
-	if err != nil {
-		return Unreachable(err)
-	}
-	for _, k := range rated {
-		use := f.Keys[k]
-		use.Bucket = full[k]
-		f.Keys[k] = use
+	if len(ordered) > 0 {
+		first, err := svc.Store.FirstInLine(ctx, ordered)
+		if err != nil {
+			return Unreachable(err)
+		}
+		for _, k := range ordered {
+			use := f.Keys[k]
+			use.First = first[k]
+			f.Keys[k] = use
+		}
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (w *world) limitsFit(j *kernel.Job, s *kernel.Step) bool {
 	w.must(err)
 	for _, l := range all {
 		for _, n := range needs {
-			if n.Name == l.Name && !w.limitFits(l, n, needs) {
+			if n.Name == l.Name && (!w.limitFits(l, n, needs) || !w.firstInLine(s, n)) {
 				return false
 			}
 		}

@@ -77,6 +77,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 	}
 	w.hostsCommitted(machines)
 	w.queued(n, t)
+	w.checkLines(t)
 }
 
 // stored checks that a new job is complete from the beginning.

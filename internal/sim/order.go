@@ -41,6 +41,9 @@ func turnOf(s *kernel.Step) time.Time {
 		ms = ms<<8 | int64(b)
 	}
 	at := time.UnixMilli(ms)
+	if strings.Contains(string(s.Needs), `"line":`) { // priorities do not count in a line
+		return at
+	}
 	for range s.Priority {
 		at = at.Add(-cmp.Or(s.Ageing, 10*365*24*time.Hour))
 	}
@@ -286,5 +289,5 @@ func (w *world) hadRoomFor(l kernel.Limit, n kernel.Need, s *kernel.Step, out []
 			return false
 		}
 	}
-	return (l.Max == kernel.Unbounded || used+n.Amount <= l.Max) && (n.Key == "" || l.PerKey == kernel.Unbounded || ofKey+n.Amount <= l.PerKey)
+	return w.firstInLine(s, n) && (l.Max == kernel.Unbounded || used+n.Amount <= l.Max) && (n.Key == "" || l.PerKey == kernel.Unbounded || ofKey+n.Amount <= l.PerKey)
 }

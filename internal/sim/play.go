@@ -73,7 +73,7 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
 	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), choices: stream(2), deeds: stream(3), own: stream(4), locks: stream(8), posts: stream(10),
 		cutOff: map[*process]bool{}, resourceCutOff: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
-		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, actsBegun: map[perdure.JobID]int{}, actsAnswered: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, ledBy: map[kernel.Leadership]string{}, order: newOrder(), fairAgents: map[string]int{},
+		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, actsBegun: map[perdure.JobID]int{}, actsAnswered: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, ledBy: map[kernel.Leadership]string{}, order: newOrder(), inLine: lineBook{}, fairAgents: map[string]int{},
 		postponed: map[kernel.StepRef]time.Duration{}, outbox: newOutbox(), idleLooks: map[string]int{}}
 	chance := stream(5)
 	w.Chance = chance.Float64

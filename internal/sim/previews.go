@@ -69,6 +69,12 @@ func (w *world) checkPreview(p *previewed, a perdure.Act, refusal error) {
 		}
 	}
 	for i, s := range steps {
+		waited := p.view.Job.Steps[i].Why
+		if (s.Topic != "") != (waited != nil && waited.Kind == perdure.WhySignal) {
+			return // a signal was kept after the preview, or another job has received it
+		}
+	}
+	for i, s := range steps {
 		shown := &p.view.Job.Steps[i]
 		if s.Run == shown.Run+1 && w.isReady(p, i) {
 			continue // dispatched

@@ -60,6 +60,7 @@ type world struct {
 	checked         int
 	lastSeen        time.Time
 	order           order
+	inLine          lineBook
 	postponed       map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
 	admittedLeaders map[kernel.Leadership]string     // by role and epoch: the node that was admitted to write under it
 	ledBy           map[kernel.Leadership]string     // by role and epoch: the leader

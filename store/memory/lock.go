@@ -45,7 +45,7 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, 
 		if _, met := found[k]; met {
 			continue
 		}
-		taken := kernel.Taken{Bucket: tx.buckets[k]}
+		taken := kernel.Taken{Bucket: tx.buckets[k], First: tx.firstInLine(k)}
 		_, holders := tx.limitUse(kernel.LimitKey{Name: k.Name})
 		for _, h := range holders {
 			if h.Key == k.Key {
@@ -55,6 +55,17 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, 
 		found[k] = taken
 	}
 	return found, nil
+}
+
+func (d *data) firstInLine(k kernel.LimitKey) (first kernel.FirstInLine) {
+	for _, s := range d.unsettledWhere(compareSteps, func(s *kernel.Step) bool { return kernel.LineOf(s) != "" }) {
+		for _, e := range kernel.LineEntries(s.StepRef, kernel.LineOf(s)) {
+			if e.LimitKey == k && (first.Rank == kernel.NotInLine || e.LinePlace.Compare(first.LinePlace) < 0) {
+				first = kernel.FirstInLine{LinePlace: e.LinePlace, Ready: s.Phase == perdure.Ready}
+			}
+		}
+	}
+	return first
 }
 
 func (tx *tx) DeleteBuckets(after kernel.LimitKey, max int, now time.Time) (last kernel.LimitKey, err error) {

@@ -240,6 +240,18 @@ func (s *Store) Buckets(ctx context.Context, keys []kernel.LimitKey) (map[kernel
 	})
 }
 
+func (s *Store) FirstInLine(ctx context.Context, keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.FirstInLine, error) {
+	return view(ctx, s, func() map[kernel.LimitKey]kernel.FirstInLine {
+		found := map[kernel.LimitKey]kernel.FirstInLine{}
+		for _, k := range keys {
+			if first := s.firstInLine(k); first.Rank != kernel.NotInLine {
+				found[k] = first
+			}
+		}
+		return found
+	})
+}
+
 func (s *Store) ClosedKeys(ctx context.Context, limit string, max int) ([]kernel.ClosedKey, error) {
 	return view(ctx, s, func() []kernel.ClosedKey {
 		keys := kernel.ClosedKeys{Limit: limit}

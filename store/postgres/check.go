@@ -151,6 +151,13 @@ var checkSQL = [...]struct{ stored, page string }{
 		`select job, idx, topic from perdure.waiter
 			where (topic, job, idx) > (($3::text[])[1], ($1::uuid[])[1], ($2::int[])[1]) order by topic, job, idx limit %d`,
 	},
+	check.Line: {
+		`select l.job, l.idx, l.name, l.key, l.rank from unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::smallint[]) as u (job, idx, name, key, rank)
+			join perdure.line l on l.name = u.name collate "C" and l.key = u.key collate "C" and l.rank = u.rank and l.job = u.job and l.idx = u.idx`,
+		`select job, idx, name, key, rank from perdure.line
+			where (name, key, rank, job, idx) > (($3::text[])[1], ($4::text[])[1], ($5::smallint[])[1], ($1::uuid[])[1], ($2::int[])[1])
+			order by name, key, rank, job, idx limit %d`,
+	},
 }
 
 // byKey adds the rows and keys of a table's entries to a statement, as arrays.
@@ -180,6 +187,10 @@ func byKey(st *pgwire.Statement, t check.Table, entries []check.Entry) *pgwire.S
 	case check.Permit:
 		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Name) })
 		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Key) })
+	case check.Line:
+		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Name) })
+		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Need.Key) })
+		cells(pgwire.Int2, func(c *pgwire.Cells, e *check.Entry) { c.Int2(int(e.Need.Line)) })
 	case check.Waiter:
 		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(string(e.Topic)) })
 	}
@@ -207,6 +218,8 @@ func scanEntry(t check.Table) func(*pgwire.Reader) check.Entry {
 		case check.Permit:
 			k := kernel.LimitKey{Name: r.Text(), Key: r.Text()}
 			e.StepRef, e.Need = kernel.StoredPermit(e.Job, e.Index, k, r.Int())
+		case check.Line:
+			e.Need = kernel.Need{LimitKey: kernel.LimitKey{Name: r.Text(), Key: r.Text()}, Line: kernel.LineRank(r.Int())}
 		case check.Waiter:
 			e.Topic = kernel.Topic(r.Text())
 		}

@@ -75,6 +75,7 @@ func TestCheckFindsWrongEntries(t *testing.T) {
 		"insert into perdure.due values (now(), " + stray + ", 0)":                 "is in due",
 		"insert into perdure.permit values ('job:order', '', " + stray + ", 0, 1)": "is in permit, and holds none of job:order",
 		"insert into perdure.permit values ('agent:ftp', '', " + stray + ", 0, 1)": "is in permit, and holds none of agent:ftp",
+		"insert into perdure.line values ('ads', 'a', 1, " + stray + ", 0)":        "is in line, and does not belong there",
 		"insert into perdure.label values ('zone', 'us', " + stray + ")":           "is in label, and has no zone=us",
 		"update perdure.step set phase = 2 where phase = 0":                        "is ready, and is missing",
 		"update perdure.step set agent = 'ftp' where phase = 2":                    "is in ready, and does not belong there",

@@ -46,10 +46,15 @@ const (
 	countLimitsSQL = `select l.name, coalesce(max, -1), coalesce(per_key, -1), coalesce(rates, ''), case when l.max is null then 0 else (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) end,
 		coalesce(b.full_at, 0), coalesce(b.permit, 0)
 		from perdure."limit" l left join perdure.bucket b on b.name = l.name and b.key = '' where l.name = any($1) order by l.name`
-	keyUseSQL = `select u.name, u.key, coalesce(p.amount, 0), coalesce(b.full_at, 0), coalesce(b.permit, 0)
+	// firstOfLineSQL selects the first in the line for key u.
+	firstOfLineSQL = `(select l.rank, l.job, l.idx, exists (select from perdure.step s where s.job = l.job and s.idx = l.idx and s.phase = 2) as ready
+			from perdure.line l where l.name = u.name collate "C" and l.key = u.key collate "C" order by l.rank, l.job, l.idx limit 1)`
+	firstInLineSQL = `select u.name, u.key, f.rank, f.job, f.idx, f.ready from unnest($1::text[], $2::text[]) as u (name, key) cross join lateral ` + firstOfLineSQL + ` f`
+	keyUseSQL      = `select u.name, u.key, coalesce(p.amount, 0), coalesce(b.full_at, 0), coalesce(b.permit, 0), f.rank, f.job, f.idx, f.ready
 		from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u
 		cross join lateral (select sum(amount) as amount from perdure.permit p where p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C") p
-		left join perdure.bucket b on b.name = any(array[u.name collate "C"]) and b.key = u.key collate "C"`
+		left join perdure.bucket b on b.name = any(array[u.name collate "C"]) and b.key = u.key collate "C"
+		left join lateral ` + firstOfLineSQL + ` f on true`
 	deleteBucketsSQL = `with looked as materialized (
 		select ctid, name, key, full_at from perdure.bucket where (name, key) > ($1, $2) order by name, key limit $3
 	), free as materialized (
@@ -354,10 +359,15 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, 
 	}
 	err := tx.run(pgwire.New(keyUseSQL).Array(pgwire.Text, len(found), names).Array(pgwire.Text, len(found), texts).Each(func(r *pgwire.Reader) error {
 		k := kernel.LimitKey{Name: r.Text(), Key: r.Text()}
-		found[k] = kernel.Taken{Used: int(r.Int64()), Bucket: scanBucket(r)}
+		found[k] = kernel.Taken{Used: int(r.Int64()), Bucket: scanBucket(r), First: scanFirst(r)}
 		return nil
 	}))
 	return found, err
+}
+
+// scanFirst reads the first place in a line. Its columns are null if there is none.
+func scanFirst(r *pgwire.Reader) kernel.FirstInLine {
+	return kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: kernel.LineRank(r.Int()), StepRef: scanRef(r)}, Ready: r.Bool()}
 }
 
 func scanBucket(r *pgwire.Reader) kernel.Bucket { return kernel.StoredBucket(r.Int64(), r.Int64()) }

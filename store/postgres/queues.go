@@ -25,6 +25,7 @@ type queueChanges struct {
 	putDue, delDue         []dueEntry
 	putPermits, delPermits []permitEntry
 	putWaiter, delWaiter   []waiterEntry
+	putLine, delLine       []kernel.LineEntry
 	limits                 map[string]bool // names of the defined limits; nil: not needed so far
 	started                []inFlightEntry // dispatched, or with another holder than before
 	ended                  []kernel.StepRef
@@ -151,6 +152,24 @@ func (d *queueChanges) permitsChanged(ref kernel.StepRef, was, now kernel.Permit
 	}
 }
 
+// lineChanged adds the places in lines that a step gets and leaves.
+func (d *queueChanges) lineChanged(ref kernel.StepRef, was, now kernel.Needs) {
+	if was == now {
+		return
+	}
+	had, has := kernel.LineEntries(ref, was), kernel.LineEntries(ref, now)
+	for _, e := range had {
+		if !slices.Contains(has, e) {
+			d.delLine = append(d.delLine, e)
+		}
+	}
+	for _, e := range has {
+		if !slices.Contains(had, e) {
+			d.putLine = append(d.putLine, e)
+		}
+	}
+}
+
 // stepChanged adds what a change of a step's row changes; was is nil if the row is new.
 func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 	readyNow := kernel.ReadyOf(now)
@@ -159,6 +178,7 @@ func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 		if readyNow.Ready {
 			d.newReady = appendTo(d.newReady, d.capacity, cache.ReadyEntry{ReadyKey: readyNow, StepRef: now.StepRef})
 			d.enterLane(now)
+			d.lineChanged(now.StepRef, "", kernel.LineOf(now))
 			return
 		}
 	}
@@ -191,6 +211,7 @@ func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 			d.putWaiter = append(d.putWaiter, waiterEntry{waitsFor, now.StepRef})
 		}
 	}
+	d.lineChanged(now.StepRef, kernel.LineOf(was), kernel.LineOf(now))
 	d.permitsChanged(now.StepRef, kernel.PermitsOf(was, nil), kernel.PermitsOf(now, nil))
 	flyingWas, flyingNow := kernel.InFlightOf(was), kernel.InFlightOf(now)
 	if flyingWas.Covers(flyingNow) {
@@ -232,7 +253,13 @@ func (d *queueChanges) statements() (list []*pgwire.Statement) {
 	if len(d.delWaiter) > 0 {
 		list = append(list, waiterGrid(d.delWaiter).Remove("waiter"))
 	}
+	if len(d.delLine) > 0 {
+		list = append(list, lineGrid(d.delLine).Remove("line"))
+	}
 	const there = " on conflict do nothing"
+	if len(d.putLine) > 0 {
+		list = append(list, lineGrid(d.putLine).Insert("line", there))
+	}
 	if len(d.putWaiter) > 0 {
 		list = append(list, waiterGrid(d.putWaiter).Insert("waiter", there))
 	}
@@ -354,6 +381,20 @@ func waiterGrid(rows []waiterEntry) *pgwire.Grid {
 		g.At(0).UUID(r.Job)
 		g.At(1).Int4(r.Index)
 		g.At(2).Text(string(r.topic))
+	}
+	return g
+}
+
+func lineGrid(rows []kernel.LineEntry) *pgwire.Grid {
+	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Text.Named("name"), pgwire.Text.Named("key"), pgwire.Int2.Named("rank"))
+	g.KeyedBy("name")
+	for _, r := range rows {
+		g.Row()
+		g.At(0).UUID(r.Job)
+		g.At(1).Int4(r.Index)
+		g.At(2).Text(r.Name)
+		g.At(3).Text(r.Key)
+		g.At(4).Int2(int(r.Rank))
 	}
 	return g
 }

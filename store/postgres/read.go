@@ -325,6 +325,21 @@ func (s *Store) Buckets(ctx context.Context, keys []kernel.LimitKey) (map[kernel
 	return found, err
 }
 
+func (s *Store) FirstInLine(ctx context.Context, keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.FirstInLine, error) {
+	var names, texts pgwire.Cells
+	for _, k := range keys {
+		names.Text(k.Name)
+		texts.Text(k.Key)
+	}
+	found := map[kernel.LimitKey]kernel.FirstInLine{}
+	_, err := query(ctx, s, pgwire.New(firstInLineSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts), func(r *pgwire.Reader) struct{} {
+		k := kernel.LimitKey{Name: r.Text(), Key: r.Text()}
+		found[k] = scanFirst(r)
+		return struct{}{}
+	})
+	return found, err
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return query(ctx, s, pgwire.New(limitsSQL), scanLimit)
 }

@@ -207,10 +207,11 @@ func (tx *tx) readyOfPermitted(agent string, max int, fullTypes, full []string, 
 		err = tx.run(uuids(pgwire.New(permittedStepsSQL).Text(agent), jobs).Each(func(r *pgwire.Reader) error {
 			job := perdure.JobID(r.UUID())
 			priority, ageing := r.Int(), time.Duration(r.Int64())*time.Microsecond
-			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.Text())}
+			s := kernel.Step{StepRef: kernel.StepRef{Job: job}, Type: types[job], Phase: perdure.Ready, Priority: priority, Ageing: ageing, Needs: kernel.Needs(r.Text())}
 			if !s.NeedsAny(full, true) && serves.Demand(s.Needs.Demand()) {
-				lane := kernel.LaneOf(s.Type, s.Needs)
-				places[place{lane, kernel.OrderOf(job, priority, ageing), job}] = true
+				of := kernel.ReadyOf(&s)
+				lane := of.Lane
+				places[place{lane, of.Order, job}] = true
 				if share := s.Needs.Share(); share != "" {
 					shareOf[lane] = share
 				}

@@ -19,6 +19,7 @@ type cache struct {
 	remaining  map[int64]int                 // number of runs in flight of each set
 	shapes     map[kernel.ShapeID]struct{}   // that are stored
 	limits     map[string]bool               // the names of all limits; nil: not read
+	allLimits  *[]kernel.Limit               // nil: not read
 	agents     map[string]perdure.AgentSettings
 	routing    *kernel.Routing               // nil: not read
 	bundles    map[perdure.JobID]bundle.Open // by the bundle's first job
@@ -90,6 +91,9 @@ func (tx *tx) commitCache() {
 	k := &tx.store.cache
 	if tx.defined != nil || tx.changesSettings {
 		k.limits = tx.defined
+	}
+	if tx.allLimits != nil || tx.changesSettings {
+		k.allLimits = tx.allLimits
 	}
 	if tx.agents != nil || tx.changesSettings {
 		k.agents = tx.agents

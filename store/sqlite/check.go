@@ -126,6 +126,9 @@ func (c checking) stored(e check.Entry) ([]check.Entry, error) {
 			e.Need.Amount = r.int()
 			return e
 		}, `SELECT amount FROM perdure_permit WHERE name = ? AND key = ? AND job = ? AND idx = ?`, e.Need.Name, e.Need.Key, job, e.Need.PermitIndex(idx))
+	case check.Line:
+		return all(c.conn, func(*row) check.Entry { return e },
+			`SELECT 1 FROM perdure_line WHERE name = ? AND key = ? AND rank = ? AND job = ? AND idx = ?`, e.Need.Name, e.Need.Key, int(e.Need.Line), job, idx)
 	case check.Lane:
 		return all(c.conn, func(r *row) check.Entry {
 			e.Lane = readLane(r)
@@ -146,6 +149,12 @@ func (c checking) Entries(t check.Table, after *check.Entry, max int) ([]check.E
 			return check.Entry{Table: t, StepRef: p.StepRef, Need: p.Need}
 		}, `SELECT name, key, job, idx, amount FROM perdure_permit WHERE (name, key, job, idx) > (?, ?, ?, ?) ORDER BY name, key, job, idx LIMIT ?`,
 			after.Need.Name, after.Need.Key, after.Job[:], after.Need.PermitIndex(after.Index), max)
+	case check.Line:
+		return all(c.conn, func(r *row) check.Entry {
+			need := kernel.Need{LimitKey: readLimitKey(r), Line: kernel.LineRank(r.int())}
+			return check.Entry{Table: t, StepRef: r.ref(), Need: need}
+		}, `SELECT name, key, rank, job, idx FROM perdure_line WHERE (name, key, rank, job, idx) > (?, ?, ?, ?, ?) ORDER BY name, key, rank, job, idx LIMIT ?`,
+			after.Need.Name, after.Need.Key, int(after.Need.Line), after.Job[:], after.Index, max)
 	case check.Lane: // the place of a closed lane is lowered, and not raised
 		return all(c.conn, func(r *row) check.Entry {
 			lane := readLane(r)

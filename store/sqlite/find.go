@@ -45,7 +45,17 @@ func (tx *tx) JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error) 
 }
 
 func (tx *tx) Limits() ([]kernel.Limit, error) {
-	return all(tx.c, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
+	if tx.allLimits == nil && !tx.changesSettings {
+		tx.allLimits = tx.store.cache.allLimits
+	}
+	if tx.allLimits == nil {
+		found, err := all(tx.c, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
+		if err != nil {
+			return nil, err
+		}
+		tx.allLimits = &found
+	}
+	return slices.Clone(*tx.allLimits), nil
 }
 
 func (tx *tx) Alert(id int64) (*kernel.Alert, error) {

@@ -136,6 +136,9 @@ func (tx *tx) addRow(k *storedRow) error {
 	if k.step.Needs != "" {
 		tx.laneChanged(&kernel.Step{}, &k.step)
 	}
+	if err := tx.lineChanged(k.step.StepRef, "", kernel.LineOf(&k.step)); err != nil {
+		return err
+	}
 	return tx.permits(k.step.StepRef, kernel.Permits{}, kernel.PermitsOf(&k.step, k.job))
 }
 

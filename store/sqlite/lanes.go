@@ -159,9 +159,23 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, 
 		if err != nil {
 			return nil, err
 		}
+		if taken.First, err = firstInLine(tx.c, k); err != nil {
+			return nil, err
+		}
 		found[k] = taken
 	}
 	return found, nil
+}
+
+func firstInLine(c *conn, k kernel.LimitKey) (kernel.FirstInLine, error) {
+	found, err := all(c, func(r *row) kernel.FirstInLine {
+		return kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: kernel.LineRank(r.int()), StepRef: r.ref()}, Ready: r.flag()}
+	}, `SELECT l.rank, l.job, l.idx, EXISTS (SELECT 1 FROM perdure_step s WHERE s.job = l.job AND s.idx = l.idx AND s.phase = 2)
+		FROM perdure_line l WHERE l.name = ? AND l.key = ? ORDER BY l.rank, l.job, l.idx LIMIT 1`, k.Name, k.Key)
+	if err != nil || len(found) == 0 {
+		return kernel.FirstInLine{}, err
+	}
+	return found[0], nil
 }
 
 func readBucket(r *row) kernel.Bucket { return kernel.StoredBucket(r.num(), r.num()) }

@@ -393,6 +393,23 @@ func (s *Store) Buckets(ctx context.Context, keys []kernel.LimitKey) (map[kernel
 	return found, err
 }
 
+func (s *Store) FirstInLine(ctx context.Context, keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.FirstInLine, error) {
+	found := map[kernel.LimitKey]kernel.FirstInLine{}
+	err := s.with(ctx, func(c *conn) error {
+		for _, k := range keys {
+			first, err := firstInLine(c, k)
+			if err != nil {
+				return err
+			}
+			if first.Rank != kernel.NotInLine {
+				found[k] = first
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
 }

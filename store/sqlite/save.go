@@ -159,7 +159,7 @@ func sameStep(a, b *kernel.Step) bool {
 // write writes what has changed of a row.
 func (tx *tx) write(k *storedRow) error {
 	var c rows.Set
-	had := kernel.PermitsOf(&k.step, k.job)
+	had, inLine := kernel.PermitsOf(&k.step, k.job), kernel.LineOf(&k.step)
 	if k.nextJob != nil {
 		was := *k.job
 		k.setJob(k.nextJob)
@@ -196,6 +196,9 @@ func (tx *tx) write(k *storedRow) error {
 	s.BindInt64(n, k.id)
 	tx.hasWritten = true
 	if err := run(s); err != nil {
+		return err
+	}
+	if err := tx.lineChanged(k.step.StepRef, inLine, kernel.LineOf(&k.step)); err != nil {
 		return err
 	}
 	return tx.permits(k.step.StepRef, had, kernel.PermitsOf(&k.step, k.job))

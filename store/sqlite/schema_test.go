@@ -77,7 +77,7 @@ func TestMigrationListsOldJobs(t *testing.T) {
 		`ALTER TABLE perdure_step DROP COLUMN parked`, `ALTER TABLE perdure_step DROP COLUMN undoing`, `ALTER TABLE perdure_step DROP COLUMN not_done`,
 		`DROP VIEW perdure_history`, `CREATE VIEW perdure_history AS SELECT id FROM perdure_entry`, `DROP INDEX perdure_entry_run`, `ALTER TABLE perdure_entry DROP COLUMN turn`, `ALTER TABLE perdure_entry DROP COLUMN direction`,
 		`ALTER TABLE perdure_entry DROP COLUMN ready_at`, `ALTER TABLE perdure_entry DROP COLUMN started_at`,
-		`ALTER TABLE perdure_step DROP COLUMN start_at`, `ALTER TABLE perdure_step DROP COLUMN start_by`, `ALTER TABLE perdure_step DROP COLUMN job_has_output`, `ALTER TABLE perdure_step DROP COLUMN output_error`, `ALTER TABLE perdure_step DROP COLUMN made_from`, `ALTER TABLE perdure_step DROP COLUMN children`, `ALTER TABLE perdure_step DROP COLUMN owns`, `ALTER TABLE perdure_step DROP COLUMN parent`, `DROP TABLE perdure_child_news`,
+		`ALTER TABLE perdure_step DROP COLUMN start_at`, `ALTER TABLE perdure_step DROP COLUMN start_by`, `ALTER TABLE perdure_step DROP COLUMN job_has_output`, `ALTER TABLE perdure_step DROP COLUMN output_error`, `ALTER TABLE perdure_step DROP COLUMN made_from`, `ALTER TABLE perdure_step DROP COLUMN children`, `ALTER TABLE perdure_step DROP COLUMN owns`, `ALTER TABLE perdure_step DROP COLUMN parent`, `DROP TABLE perdure_child_news`, `DROP VIEW lines`, `DROP VIEW perdure_lines`, `DROP TABLE perdure_line`,
 		`DROP TABLE perdure_unique_key`, `DROP TABLE perdure_definition`, `DROP TABLE perdure_definition_version`,
 		`DELETE FROM perdure_migration WHERE version > 2`, `UPDATE perdure_schema SET version = 2, min_reader = 2, min_writer = 2`} {
 		if err := s.write.once(sql); err != nil {

@@ -28,6 +28,7 @@ type tx struct {
 	runSets         runSetsTx
 	shapes          map[kernel.ShapeID]bool          // that this transaction has stored or found
 	defined         map[string]bool                  // the names of the limits; nil: not read
+	allLimits       *[]kernel.Limit                  // nil: not read
 	agents          map[string]perdure.AgentSettings // nil: not read
 	changesSettings bool                             // this transaction has changed limits or agents
 	routing         *kernel.Routing                  // nil: not read
@@ -162,7 +163,7 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 		ON CONFLICT DO UPDATE SET max = excluded.max, per_key = excluded.per_key, rates = excluded.rates`, l.Name, l.Max, l.PerKey, l.RatesText()); err != nil {
 		return err
 	}
-	tx.changesSettings = true
+	tx.allLimits, tx.changesSettings = nil, true
 	if defined[l.Name] {
 		return nil
 	}
@@ -176,7 +177,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 	if n == 0 || err != nil {
 		return false, err
 	}
-	tx.defined, tx.changesSettings = nil, true
+	tx.defined, tx.allLimits, tx.changesSettings = nil, nil, true
 	if (kernel.LimitKey{Name: name}).Kept(nil) {
 		return true, nil
 	}

@@ -26,7 +26,7 @@ func TestViewsShowEveryField(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	other := map[string]string{
 		"id": "job", "step_ref": "job", "heartbeat": "heartbeat_seconds", "ageing": "ageing_seconds", "needs": "limits",
-		"hash": "", "rate": "rates", "key_rate": "rates", "keys": "rates", "taken": "used", "has_output": "output", "own_input": "input", "shape": "definition", "input_stored_apart": "input", "restart_pending": "then", "has_permit": "permit", "current_before_run": "was", "alerted": "",
+		"hash": "", "rate": "rates", "ordered": "rates", "key_rate": "rates", "keys": "rates", "taken": "used", "has_output": "output", "own_input": "input", "shape": "definition", "input_stored_apart": "input", "restart_pending": "then", "has_permit": "permit", "current_before_run": "was", "alerted": "",
 	}
 	for view, fields := range map[string]any{"jobs": kernel.Job{}, "steps": kernel.Step{}, "alerts": kernel.Alert{}, "history": kernel.Entry{}, "limits": kernel.Limit{}, "nodes": kernel.Node{}, "roles": kernel.Role{}} {
 		columns, err := all(s.write, (*row).text, `SELECT name FROM pragma_table_info(?)`, view)

@@ -174,6 +174,7 @@ func (d *differential) topicOrNone() kernel.Topic {
 }
 func (d *differential) needs() kernel.Needs {
 	return kernel.Needs(d.pick("", "", `[{"name":"ads-api","key":"a"}]`, `[{"name":"ads-api","key":"b","amount":2}]`, `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a"},{"name":"mail","key":"a"}]`,
+		`[{"name":"ads-api","key":"a","line":1}]`, `[{"name":"ads-api","key":"a","line":2},{"name":"mail","key":"a","line":2}]`,
 		`[{"name":"host:cpu=1000;;"}]`, `[{"name":"mail"},{"name":"host:slots=1;gpu=*;"}]`))
 }
 func (d *differential) serves() kernel.Serves {

@@ -25,6 +25,7 @@ var inFlightChecks = []check{
 	{"Permits/CountedWhenLimitIsSetAgain", permitsLimitDeleted},
 	{"Permits/CountedByKey", permitsByKey},
 	{"Permits/LimitsWithRates", limitsWithRates},
+	{"Permits/Lines", lines},
 	{"Permits/Buckets", buckets},
 	{"Unique/RowsAreReplacedAndReleased", uniqueRows},
 	{"Unique/ConflictsAreRetried", uniqueConflicts},
@@ -602,6 +603,59 @@ func permitsByKey(s *suite) {
 	s.checkConsistent()
 }
 
+// A step stands in line for its keys while it is ready, or waits to be tried again. Of each line the first is read: those
+// whose jobs have begun first, then by job.
+func lines(s *suite) {
+	line := func(rank string) kernel.Needs {
+		return kernel.Needs(`[{"name":"ads","key":"a","line":` + rank + `},{"name":"ads","key":"b"},{"name":"ads","key":"c","line":` + rank + `},{"name":"ads","key":"c","line":` + rank + `,"job":true},{"name":"mail","key":"a","line":` + rank + `}]`)
+	}
+	s.submit(withNeeds(line("2"), newJob(1, 1)))
+	s.submit(withNeeds(line("2"), newJob(2, 2)))
+	s.submit(withNeeds(line("1"), newJob(3, 1)))
+	s.submit(withNeeds(adsNeed("a"), newJob(4, 1)))
+	first := func(rank kernel.LineRank, of kernel.StepRef, ready bool) {
+		s.Helper()
+		want := kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: rank, StepRef: of}, Ready: ready}
+		if rank == kernel.NotInLine {
+			want = kernel.FirstInLine{}
+		}
+		keys := []kernel.LimitKey{{Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}, {Name: "ads", Key: "c"}, {Name: "mail", Key: "a"}, {Name: "mail"}}
+		s.update(func(tx kernel.Tx) {
+			got, err := tx.KeyUse(keys)
+			s.must(err)
+			for i, k := range keys {
+				if i == 1 || i == 4 {
+					s.equal("no line for "+k.String(), got[k].First, kernel.FirstInLine{})
+				} else {
+					s.equal("first in line for "+k.String(), got[k].First, want)
+				}
+			}
+		})
+		read, err := s.store.FirstInLine(ctx, keys)
+		s.must(err)
+		all := map[kernel.LimitKey]kernel.FirstInLine{}
+		if rank != kernel.NotInLine {
+			all[keys[0]], all[keys[2]], all[keys[3]] = want, want, want
+		}
+		s.equal("the first of all lines", read, all)
+		s.checkConsistent()
+	}
+	again := func(st *kernel.Step) { st.Phase, st.AvailableAt = perdure.Waiting, at(time.Hour) }
+	first(kernel.RankBegun, ref(3, 0), true)
+	s.changeStep(ref(3, 0), again)
+	first(kernel.RankBegun, ref(3, 0), false)
+	s.changeSteps(run("h", "", at(time.Minute)), ref(3, 0))
+	first(kernel.RankNew, ref(1, 0), true)
+	s.changeStep(ref(1, 0), func(st *kernel.Step) { again(st); st.Blockers = 1 }) // it waits for another step
+	first(kernel.RankNew, ref(2, 0), true)
+	s.changeStep(ref(2, 0), again)
+	first(kernel.RankNew, ref(2, 0), false)
+	s.changeStep(ref(2, 1), func(st *kernel.Step) { st.Needs = line("1") })
+	first(kernel.RankBegun, ref(2, 1), true)
+	s.changeSteps(settle, refs(1, 0, 2, 0, 2, 1)...)
+	first(kernel.NotInLine, kernel.StepRef{}, false)
+}
+
 // Rates, and the bounds of single keys, are stored with their limit.
 func limitsWithRates(s *suite) {
 	all := []kernel.Limit{
@@ -609,6 +663,7 @@ func limitsWithRates(s *suite) {
 			Keys: map[string]kernel.KeyBound{"a": {Max: 7}, "b \"c\"": {Max: kernel.Unbounded, Rate: kernel.Rate{Count: 9, Per: time.Hour, Burst: 3}}}},
 		{Name: "agent:http", Max: kernel.Unbounded, PerKey: kernel.Unbounded, Rate: kernel.Rate{Count: 100000, Per: time.Second, Burst: 10000}},
 		{Name: "mail", Max: kernel.Unbounded, PerKey: kernel.Unbounded, KeyRate: kernel.Rate{Count: 2, Per: 24 * time.Hour, Burst: 1}},
+		{Name: "turns", Max: kernel.Unbounded, PerKey: 1, Ordered: true},
 	}
 	s.update(func(tx kernel.Tx) {
 		for _, l := range all {
@@ -616,7 +671,7 @@ func limitsWithRates(s *suite) {
 		}
 	})
 	checkTx(s, "locked", all, func(tx kernel.Tx) ([]kernel.Limit, error) {
-		return tx.LockLimits([]string{"ads", "agent:http", "mail"})
+		return tx.LockLimits([]string{"ads", "agent:http", "mail", "turns"})
 	})
 	checkTx(s, "read", all, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.Limits() })
 	list, err := s.store.ListLimits(ctx)

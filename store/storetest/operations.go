@@ -672,6 +672,13 @@ var operations = []operation{
 			return fmt.Sprint(found), err
 		})
 	}},
+	{"FirstInLine", func(d *differential) act {
+		keys := []kernel.LimitKey{d.limitKey(), {Name: "ads-api", Key: "a"}}
+		return reads(func(s kernel.Store) (string, error) {
+			found, err := s.FirstInLine(ctx, keys)
+			return fmt.Sprint(found), err
+		})
+	}},
 	{"ListLimits", func(*differential) act {
 		return reads(func(s kernel.Store) ([]kernel.Limit, error) { return s.ListLimits(ctx) })
 	}},

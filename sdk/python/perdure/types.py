@@ -119,6 +119,7 @@ class _Reason(TypedDict):
 class Reason(_Reason, total=False):
     agent: str
     approvals: List[Mark]
+    behind: str
     children: ChildCounts
     code: str
     count: int
@@ -506,6 +507,7 @@ class Limit(_Limit, total=False):
     burst: int
     keys: Dict[str, KeyLimit]
     max: int
+    order: str
     perKey: KeyLimit
     rate: str
     roomAt: str

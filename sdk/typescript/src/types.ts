@@ -690,6 +690,7 @@ export interface Limit {
   burst?: number;
   keys?: Record<string, KeyLimit>;
   max?: number;
+  order?: string;
   perKey?: KeyLimit;
   rate?: string;
   roomAt?: string;
@@ -715,6 +716,8 @@ export interface LimitSettings {
   keys?: Record<string, KeyLimit>;
   /** How many permits may be held at once; 0: none. Missing: no bound on all of them */
   max?: number;
+  /** submitted: the jobs of a key get its permit in the order in which they were submitted. While one is ready, or waits to be tried again, those behind it wait. It needs a perKey.max of 1. Missing: who is ready first, by priority */
+  order?: "submitted";
   /** The bounds of each key: max, rate, or both. Missing: none */
   perKey?: KeyLimit;
   /** How many permits may be taken in a time, whether they are given back or not: N/s, N/m, N/h or N/d, N from 1 to 100000. Missing: no bound */
@@ -1039,6 +1042,7 @@ export interface Reason {
   text: string;
   agent?: string;
   approvals?: Mark[];
+  behind?: string;
   children?: ChildCounts;
   code?: string;
   count?: number;

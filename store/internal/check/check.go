@@ -36,11 +36,12 @@ const (
 	InFlight               // runs in flight
 	Permit                 // permits that are held
 	Waiter                 // steps that wait for a signal
+	Line                   // steps that stand in line for a key of a limit
 	tables
 )
 
 func (t Table) String() string {
-	return [...]string{"open", "exception", "ready", "lane", "due", "out", "permit", "waiter"}[t]
+	return [...]string{"open", "exception", "ready", "lane", "due", "out", "permit", "waiter", "line"}[t]
 }
 
 // Entry is one entry of a queue table. Which of the values it has depends on the table.
@@ -52,7 +53,7 @@ type Entry struct {
 	Ready kernel.ReadyKey
 	Lane  kernel.Lane
 	Run   kernel.InFlightKey
-	Need  kernel.Need
+	Need  kernel.Need // Permit; Line, without an amount
 	Topic kernel.Topic
 }
 
@@ -160,6 +161,9 @@ func wanted(src Source, r *Row, limits map[string]bool) (want []Entry) {
 	if places.Waiting != "" {
 		want = append(want, Entry{Table: Waiter, StepRef: ref, Topic: places.Waiting})
 	}
+	for _, l := range kernel.LineEntries(ref, places.Line) {
+		want = append(want, Entry{Table: Line, StepRef: ref, Need: kernel.Need{LimitKey: l.LimitKey, Line: l.Rank}})
+	}
 	for _, n := range kernel.PermitsOf(&r.Step, r.Job).List() {
 		if n.Kept(limits) {
 			want = append(want, Entry{Table: Permit, StepRef: ref, Need: n})
@@ -261,6 +265,8 @@ func (e *Entry) reason() string {
 		return "waits for a signal"
 	case Permit:
 		return "holds a permit of " + e.Need.LimitKey.String()
+	case Line:
+		return "stands in line for " + e.Need.LimitKey.String()
 	case Lane:
 		return "is ready and needs limits"
 	default:
