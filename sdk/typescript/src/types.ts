@@ -129,7 +129,7 @@ export interface Backfill {
   times?: number;
 }
 
-export interface BackfillBody {
+export interface BackfillOptions {
   /** The first time */
   from: string;
   /** All times are earlier; not later than now */
@@ -347,19 +347,6 @@ export interface ClaimBody {
 export interface Count {
   n: number;
   capped?: boolean;
-}
-
-export interface Definition {
-  current: number;
-  latest: number;
-  name: string;
-  updatedAt: string;
-  author?: string;
-  createdAt?: string;
-  definition?: unknown;
-  hash?: string;
-  version?: number;
-  versions?: DefinitionVersion[];
 }
 
 export interface DefinitionVersion {
@@ -911,7 +898,7 @@ export interface PageBulkRefusal {
 }
 
 export interface PageDefinition {
-  items: Definition[];
+  items: StoredDefinition[];
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;
@@ -1211,33 +1198,6 @@ export interface Schedule {
   waiting?: string[];
 }
 
-export interface ScheduleBody {
-  /** The job that is submitted. ${schedule.time}, ${schedule.previous} and ${schedule.name} in its texts are replaced */
-  job: ScheduleJobBody;
-  /** Single times, in whole seconds */
-  at?: string[];
-  /** Which times that passed without a job still get one; default: the latest one of the last hour */
-  catchUp?: CatchUpBody;
-  /** One text of five fields (minute, hour, day of the month, month, day of the week), a word such as @daily, or a list of them. L is the last day, 5L the last Friday, 5#2 the second one. Exactly one of cron, every and at is given */
-  cron?: string | string[];
-  /** Whole seconds, 1s at least, counted from from; without it, from the beginning of 1970 in UTC */
-  every?: string;
-  /** No job starts for an earlier time */
-  from?: string;
-  /** Each job starts late by a part of it, at most 24h */
-  jitter?: string;
-  /** What happens while an earlier job has not settled; default: skip */
-  overlap?: "skip" | "queue" | "allow" | "replace";
-  /** After so many jobs in a row that were undone, given up or parked, the schedule is paused; 0: never */
-  pauseAfter?: number;
-  /** Pauses or resumes the schedule; without it, an existing schedule stays as it is */
-  paused?: boolean;
-  /** Of cron: a name of the IANA database; default: UTC */
-  timezone?: string;
-  /** All jobs are for earlier times */
-  until?: string;
-}
-
 export interface ScheduleCatchUp {
   max?: number;
   /** Go's syntax, and d for days */
@@ -1272,6 +1232,33 @@ export interface ScheduleJobBody {
 export interface ScheduleLast {
   job: string;
   time: string;
+}
+
+export interface ScheduleSettings {
+  /** The job that is submitted. ${schedule.time}, ${schedule.previous} and ${schedule.name} in its texts are replaced */
+  job: ScheduleJobBody;
+  /** Single times, in whole seconds */
+  at?: string[];
+  /** Which times that passed without a job still get one; default: the latest one of the last hour */
+  catchUp?: CatchUpBody;
+  /** One text of five fields (minute, hour, day of the month, month, day of the week), a word such as @daily, or a list of them. L is the last day, 5L the last Friday, 5#2 the second one. Exactly one of cron, every and at is given */
+  cron?: string | string[];
+  /** Whole seconds, 1s at least, counted from from; without it, from the beginning of 1970 in UTC */
+  every?: string;
+  /** No job starts for an earlier time */
+  from?: string;
+  /** Each job starts late by a part of it, at most 24h */
+  jitter?: string;
+  /** What happens while an earlier job has not settled; default: skip */
+  overlap?: "skip" | "queue" | "allow" | "replace";
+  /** After so many jobs in a row that were undone, given up or parked, the schedule is paused; 0: never */
+  pauseAfter?: number;
+  /** Pauses or resumes the schedule; without it, an existing schedule stays as it is */
+  paused?: boolean;
+  /** Of cron: a name of the IANA database; default: UTC */
+  timezone?: string;
+  /** All jobs are for earlier times */
+  until?: string;
 }
 
 export interface ScheduleSkipped {
@@ -1468,6 +1455,19 @@ export interface StepLimit {
 export interface StepWait {
   step: string;
   until?: string;
+}
+
+export interface StoredDefinition {
+  current: number;
+  latest: number;
+  name: string;
+  updatedAt: string;
+  author?: string;
+  createdAt?: string;
+  definition?: unknown;
+  hash?: string;
+  version?: number;
+  versions?: DefinitionVersion[];
 }
 
 export interface Tally {
