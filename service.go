@@ -71,15 +71,12 @@ type LimitSettings struct {
 	Rate   string    `json:"rate,omitempty"`   // most permits that are taken in a time: N/s, N/m, N/h or N/d
 	Burst  int       `json:"burst,omitempty"`  // most that a rate lets through at once after a pause; 0: what comes in a tenth of a second, at least 1
 	PerKey *KeyLimit `json:"perKey,omitempty"` // bounds of the permits with the same key
-	// Order is OrderSubmitted if the jobs of a key get its permit in the order in which they were submitted: while one is ready,
-	// or waits to be tried again, those behind it wait. It needs a PerKey.Max of 1. Empty: priorities count, and who is ready
-	// first. A change applies to steps that become ready afterwards.
+	// Order is "submitted" if the jobs of a key get its permit in the order in which they were submitted: while one is ready,
+	// or waits to be tried again, those behind it wait. It needs a PerKey.Max of 1. Empty: priorities count, and which step is
+	// ready first. A change applies to steps that become ready afterwards.
 	Order string              `json:"order,omitempty"`
 	Keys  map[string]KeyLimit `json:"keys,omitempty"` // bounds of single keys, up to MaxLimitKeys: what is set here replaces PerKey
 }
-
-// OrderSubmitted is the order of a limit by the age of the jobs.
-const OrderSubmitted = "submitted"
 
 // KeyLimit bounds the permits of one key of a limit. Its fields are those of LimitSettings.
 type KeyLimit struct {

@@ -323,7 +323,7 @@ own bounds are removed.`,
 	f.IntVar(&set.keyBurst, "key-burst", 0, "as --burst, for --key-rate")
 	f.StringVar(&set.order, "order", "", "submitted: the jobs of a key in the order of submission")
 	f.StringVar(&set.key, "key", "", "set MAX, --rate and --burst for this key only")
-	_ = cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{perdure.OrderSubmitted}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{kernel.OrderSubmitted}, cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
 	return cmd
 }
@@ -377,7 +377,7 @@ func (f *limitFlags) settings(cmd *cobra.Command, args []string) (settings perdu
 			return settings, nil
 		}
 	}
-	if f.order == perdure.OrderSubmitted && (of.Max == nil || *of.Max != 1) {
+	if f.order == kernel.OrderSubmitted && (of.Max == nil || *of.Max != 1) {
 		return settings, &usageError{msg: "--order needs --per-key 1", hint: "with it, the jobs of a key run one after the other"}
 	}
 	if _, err := kernel.LimitOf(args[0], settings); err != nil {

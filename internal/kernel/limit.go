@@ -524,7 +524,7 @@ func (l *Limit) setBounds(set *perdure.LimitSettings) (err error) {
 	if len(set.Keys) > perdure.MaxLimitKeys {
 		return perdure.Refuse(perdure.CodeInvalid, "keys has %d keys; at most %d", len(set.Keys), perdure.MaxLimitKeys)
 	}
-	l.Ordered = set.Order == perdure.OrderSubmitted
+	l.Ordered = set.Order == OrderSubmitted
 	all := perdure.KeyLimit{Max: set.Max, Rate: set.Rate, Burst: set.Burst}
 	of := cmp.Or(set.PerKey, &perdure.KeyLimit{})
 	if l.Max, l.Rate, err = boundsOf("", all); err != nil {
@@ -559,8 +559,8 @@ func CheckOrder(set *perdure.LimitSettings) *perdure.Error {
 	switch {
 	case set.Order == "":
 		return nil
-	case set.Order != perdure.OrderSubmitted:
-		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order is \"" + plain.Clip(set.Order, perdure.MaxClippedText) + "\"", Hint: "the only order is " + perdure.OrderSubmitted}
+	case set.Order != OrderSubmitted:
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order is \"" + plain.Clip(set.Order, perdure.MaxClippedText) + "\"", Hint: "the only order is " + OrderSubmitted}
 	case set.PerKey == nil || set.PerKey.Max == nil || *set.PerKey.Max != 1:
 		return &perdure.Error{Code: perdure.CodeInvalid, Message: "order needs a perKey.max of 1", Hint: "with it, the jobs of a key run one after the other"}
 	}
@@ -600,7 +600,7 @@ func (l *Limit) Settings() (set perdure.LimitSettings) {
 	all := settingsOf(l.Max, l.Rate)
 	set.Max, set.Rate, set.Burst = all.Max, all.Rate, all.Burst
 	if l.Ordered {
-		set.Order = perdure.OrderSubmitted
+		set.Order = OrderSubmitted
 	}
 	if of := settingsOf(l.PerKey, l.KeyRate); of != (perdure.KeyLimit{}) {
 		set.PerKey = &of

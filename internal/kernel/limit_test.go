@@ -23,7 +23,7 @@ func TestNeedsAreSortedAndUnique(t *testing.T) {
 		`[{"name":"ads","key":7},{"name":"a","key":true},{"name":"ads","key":"x"}]`: `[{"name":"a","key":"true"},{"name":"ads","key":"7"},{"name":"ads","key":"x"}]`,
 		`[{"name":"ads","key":"7","amount":2},{"name":"ads","key":7}]`:              `[{"name":"ads","key":"7","amount":3}]`,
 		`[{"name":"ads","key":"a\"b\\c"}]`:                                          `[{"name":"ads","key":"a\"b\\c"}]`,
-		`[{"name":"ads","key":"7","line":2},{"name":"b","amount":3,"line":1}]`: `[{"name":"ads","key":"7","line":2},{"name":"b","amount":3,"line":1}]`,
+		`[{"name":"ads","key":"7","line":2},{"name":"b","amount":3,"line":1}]`:      `[{"name":"ads","key":"7","line":2},{"name":"b","amount":3,"line":1}]`,
 		`[{"name":"ads","key":12345678901234567890}]`:                               `[{"name":"ads","key":"12345678901234567890"}]`,
 	} {
 		got, err := NeedsFrom(json.RawMessage(rendered))
@@ -243,7 +243,7 @@ func TestLimitKeyErrorFailsStep(t *testing.T) {
 
 // ordered returns the settings of a limit with an order; key, if it is given, has a maximum of 2.
 func ordered(perKey int, key string) perdure.LimitSettings {
-	set := perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &perKey}, Order: perdure.OrderSubmitted}
+	set := perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &perKey}, Order: OrderSubmitted}
 	if key != "" {
 		set.Keys = map[string]perdure.KeyLimit{key: {Max: new(2)}}
 	}

@@ -15,6 +15,9 @@ import (
 // Steps of jobs that have begun stand before those of jobs that have not. A job that has begun may hold permits of other
 // limits, for which a job before it in the line may wait: they would wait for each other.
 
+// OrderSubmitted is the order of a limit by the age of the jobs.
+const OrderSubmitted = "submitted"
+
 // LineRank says where in a line a need stands. The rank is computed when a step becomes ready, and again when its job
 // begins.
 type LineRank uint8

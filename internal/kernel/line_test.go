@@ -30,7 +30,7 @@ func inLine(t *testing.T, definition string, needs ...string) *world {
 	return w
 }
 
-// first sets who is first in the line, and how many permits of the key are held. 15: 1 is the id of the world's job.
+// first sets which job is first in the line, and how many permits of the key are held. 15: 1 is the id of the world's job.
 func (w *world) first(rank LineRank, id byte, used int) {
 	w.limits = &Admission{}
 	w.limits.Add(turns)

@@ -30,7 +30,7 @@ type world struct {
 	dispatched   []dispatchedRun // all runs, see checkRecords
 	now          time.Time
 	limits       *Admission
-	ordered      []Limit // those with an order
+	ordered      []Limit     // those with an order
 	signals      []*Signal   // as they are stored
 	loadOnDemand bool        // load only what the rules request
 	transcript   *transcript // nil: not written

@@ -19,7 +19,7 @@ type limitBody struct {
 	Rate   string                  `json:"rate,omitempty" doc:"How many permits may be taken in a time, whether they are given back or not: N/s, N/m, N/h or N/d, N from 1 to 100000. Missing: no bound"`
 	Burst  int                     `json:"burst,omitempty" minimum:"1" maximum:"100000" doc:"How many permits the rate lets through at once after a pause. Missing: what comes in a tenth of a second, and at least 1"`
 	PerKey *keyLimitBody           `json:"perKey,omitempty" doc:"The bounds of each key: max, rate, or both. Missing: none"`
-	Order  string                  `json:"order,omitempty" enum:"submitted" doc:"submitted: the jobs of a key get its permit in the order in which they were submitted. While one is ready, or waits to be tried again, those behind it wait. It needs a perKey.max of 1. Missing: who is ready first, by priority"`
+	Order  string                  `json:"order,omitempty" enum:"submitted" doc:"submitted: the jobs of a key get its permit in the order in which they were submitted. While one is ready, or waits to be tried again, those behind it wait. It needs a perKey.max of 1. Missing: in the order in which their steps become ready, by priority"`
 	Keys   map[string]keyLimitBody `json:"keys,omitempty" doc:"The bounds of single keys, at most 1,000: what is given here replaces that of perKey"`
 }
 

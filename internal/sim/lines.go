@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// The lines for the keys of limits with an order (I28): nobody overtakes.
+// The lines for the keys of limits with an order (I28): no step overtakes.
 
 // waitingInLine is a step that stands in line for a key, as the transactions so far have left it.
 type waitingInLine struct {

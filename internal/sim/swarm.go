@@ -114,7 +114,7 @@ func limitSettings(name string, size int) perdure.LimitSettings {
 		}
 		set := perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &size}}
 		if size == 1 {
-			set.Order = perdure.OrderSubmitted
+			set.Order = kernel.OrderSubmitted
 		}
 		return set
 	case name == mixedLimit:

@@ -703,7 +703,7 @@ export interface LimitSettings {
   keys?: Record<string, KeyLimit>;
   /** How many permits may be held at once; 0: none. Missing: no bound on all of them */
   max?: number;
-  /** submitted: the jobs of a key get its permit in the order in which they were submitted. While one is ready, or waits to be tried again, those behind it wait. It needs a perKey.max of 1. Missing: who is ready first, by priority */
+  /** submitted: the jobs of a key get its permit in the order in which they were submitted. While one is ready, or waits to be tried again, those behind it wait. It needs a perKey.max of 1. Missing: in the order in which their steps become ready, by priority */
   order?: "submitted";
   /** The bounds of each key: max, rate, or both. Missing: none */
   perKey?: KeyLimit;
