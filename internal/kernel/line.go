@@ -76,6 +76,16 @@ func LineEntries(ref StepRef, needs Needs) (entries []LineEntry) {
 	return slices.Compact(entries)
 }
 
+// LineChanges returns the places that a step leaves and enters as it stands in line with other needs.
+func LineChanges(ref StepRef, was, now Needs) (left, entered []LineEntry) {
+	if was == now {
+		return nil, nil
+	}
+	had, has := LineEntries(ref, was), LineEntries(ref, now)
+	of := func(list []LineEntry) func(LineEntry) bool { return func(e LineEntry) bool { return slices.Contains(list, e) } }
+	return slices.DeleteFunc(slices.Clone(had), of(has)), slices.DeleteFunc(has, of(had))
+}
+
 // lineField begins the rank of a need. Within a text, the quotation marks would be escaped.
 const lineField = `,"line":`
 

@@ -74,5 +74,5 @@ ladder:
 		return
 	}
 	w.raiseAlert(e, nil, perdure.AlertParked, "", f.text()+"; resume starts it all the same")
-	w.agenda = append(w.agenda, task{entry: e, kind: taskParkActive, flip: flip{failure: f}})
+	w.addTask(task{entry: e, kind: taskParkActive, flip: flip{failure: f}})
 }

@@ -88,6 +88,7 @@ type entry struct {
 	replaces         perdure.JobID   // see ReplaceUnique
 	jobOutput        value
 	updateQueued     bool
+	tasks            int  // of the job, that are not performed yet
 	hasBlockedTask   bool // a task of the job waits for rows; later tasks of the job wait behind it
 	position         int  // index in the workset's order
 }
@@ -275,6 +276,7 @@ func (w *Workset) Continue() {
 		for w.performed < len(w.agenda) {
 			t := w.agenda[w.performed]
 			w.performed++
+			t.entry.tasks--
 			if ready := w.rowsLoaded(t); ready && !t.entry.hasBlockedTask {
 				w.perform(t)
 			} else {
@@ -290,6 +292,7 @@ func (w *Workset) Continue() {
 // loaded first.
 func (w *Workset) block(t task) {
 	t.entry.hasBlockedTask = true
+	t.entry.tasks++
 	w.blocked = append(w.blocked, t)
 }
 
@@ -383,18 +386,25 @@ func (w *Workset) perform(t task) {
 }
 
 func (w *Workset) enqueue(e *entry, kind taskKind, index int) {
-	w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
+	w.addTask(task{entry: e, kind: kind, index: index})
+}
+
+func (w *Workset) addTask(t task) {
+	t.entry.tasks++
+	w.agenda = append(w.agenda, t)
 }
 
 // enqueueFlip adds a change of direction of the whole job. It replaces all other tasks of the job, because the flip
 // recomputes every step.
 func (w *Workset) enqueueFlip(e *entry, f flip) {
-	ofThis := func(t task) bool { return t.entry == e }
-	w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.performed), ofThis)
-	w.performed = 0
-	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
-	e.hasBlockedTask = false
-	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
+	if e.tasks > 0 { // usually none is: a thousand children may be flipped in one transaction
+		ofThis := func(t task) bool { return t.entry == e }
+		w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.performed), ofThis)
+		w.performed = 0
+		w.blocked = slices.DeleteFunc(w.blocked, ofThis)
+		e.tasks, e.hasBlockedTask = 0, false
+	}
+	w.addTask(task{entry: e, kind: taskFlip, flip: f})
 }
 
 // setPhase is the only code that changes the phase of a step. It keeps the job's counts correct. It ends the wait for a signal

@@ -74,8 +74,8 @@ var (
 	actKinds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie heartbeat", "other body", "bulk", "bulk"}
 )
 
-// limitNames are the limits that may be defined. Steps name three of them: one bounds only single keys, and in order if the
-// bound is 1; and one bounds how many runs begin in a time. Jobs name the last one, which gives its permits in order.
+// limitNames are the limits that may be defined. Steps name three of them: one bounds only single keys, and in order if
+// its size is small; and one bounds how many runs begin in a time. Jobs name the last one, which gives its permits in order.
 var limitNames = []string{"agent:x", "agent:y", "job:t0", "job:t1", keyedLimit, mixedLimit, ratedLimit, limitOfJobs}
 
 const (
@@ -108,15 +108,10 @@ func limitSettings(name string, size int) perdure.LimitSettings {
 	switch {
 	case name == ratedLimit && size > 0:
 		return perdure.LimitSettings{Rate: fmt.Sprintf("%d/s", ratePerSize*size), Burst: max(size, maxAmount), PerKey: &perdure.KeyLimit{Rate: fmt.Sprintf("%d/m", 30*size), Burst: maxAmount}}
+	case name == limitOfJobs && size > 0, name == keyedLimit && (size == 1 || size == 2):
+		return perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: new(1)}, Order: kernel.OrderSubmitted}
 	case name == keyedLimit, name == limitOfJobs:
-		if name == limitOfJobs {
-			size = min(size, 1)
-		}
-		set := perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &size}}
-		if size == 1 {
-			set.Order = kernel.OrderSubmitted
-		}
-		return set
+		return perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: &size}}
 	case name == mixedLimit:
 		return perdure.LimitSettings{Max: new(2 * size), PerKey: &perdure.KeyLimit{Max: &size}}
 	}

@@ -154,20 +154,8 @@ func (d *queueChanges) permitsChanged(ref kernel.StepRef, was, now kernel.Permit
 
 // lineChanged adds the places in lines that a step gets and leaves.
 func (d *queueChanges) lineChanged(ref kernel.StepRef, was, now kernel.Needs) {
-	if was == now {
-		return
-	}
-	had, has := kernel.LineEntries(ref, was), kernel.LineEntries(ref, now)
-	for _, e := range had {
-		if !slices.Contains(has, e) {
-			d.delLine = append(d.delLine, e)
-		}
-	}
-	for _, e := range has {
-		if !slices.Contains(had, e) {
-			d.putLine = append(d.putLine, e)
-		}
-	}
+	left, entered := kernel.LineChanges(ref, was, now)
+	d.delLine, d.putLine = append(d.delLine, left...), append(d.putLine, entered...)
 }
 
 // stepChanged adds what a change of a step's row changes; was is nil if the row is new.

@@ -61,22 +61,15 @@ func (tx *tx) changePermits(ref kernel.StepRef, had, has []kernel.Need, defined 
 
 // lineChanged writes the places in lines that a step gets and leaves.
 func (tx *tx) lineChanged(ref kernel.StepRef, was, now kernel.Needs) error {
-	if was == now {
-		return nil
-	}
-	had, has := kernel.LineEntries(ref, was), kernel.LineEntries(ref, now)
-	for _, e := range had {
-		if !slices.Contains(has, e) {
-			if err := tx.exec(`DELETE FROM perdure_line WHERE name = ? AND key = ? AND rank = ? AND job = ? AND idx = ?`, e.Name, e.Key, int(e.Rank), e.Job[:], e.Index); err != nil {
-				return err
-			}
+	left, entered := kernel.LineChanges(ref, was, now)
+	for _, e := range left {
+		if err := tx.exec(`DELETE FROM perdure_line WHERE name = ? AND key = ? AND rank = ? AND job = ? AND idx = ?`, e.Name, e.Key, int(e.Rank), e.Job[:], e.Index); err != nil {
+			return err
 		}
 	}
-	for _, e := range has {
-		if !slices.Contains(had, e) {
-			if err := tx.exec(`INSERT OR IGNORE INTO perdure_line (name, key, rank, job, idx) VALUES (?, ?, ?, ?, ?)`, e.Name, e.Key, int(e.Rank), e.Job[:], e.Index); err != nil {
-				return err
-			}
+	for _, e := range entered {
+		if err := tx.exec(`INSERT OR IGNORE INTO perdure_line (name, key, rank, job, idx) VALUES (?, ?, ?, ?, ?)`, e.Name, e.Key, int(e.Rank), e.Job[:], e.Index); err != nil {
+			return err
 		}
 	}
 	return nil
