@@ -59,7 +59,7 @@ func TestRoundTrip(t *testing.T) {
 	aged := resttest.Agent("http")
 	agent := &aged
 	bounds := perdure.LimitSettings{Max: new(50), PerKey: &perdure.KeyLimit{Max: new(2), Rate: "5/s", Burst: 1}, Keys: map[string]perdure.KeyLimit{"a": {Max: new(3)}}}
-	keys := []operate.LimitKeyView{{Key: "a&b", KeyLimit: perdure.KeyLimit{Max: new(7), Rate: "5/s", Burst: 2}, Used: 3, Ready: 1000, ReadyCapped: true, RoomAt: resttest.At,
+	keys := []operate.LimitKeyView{{Key: "a&b", KeyLimit: perdure.KeyLimit{Max: new(7), Rate: "5/s", Burst: 2}, Used: 3, Ready: 1000, ReadyCapped: true, NeverFit: 4, RoomAt: resttest.At,
 		Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3, Key: "a&b", Amount: 2}}}}
 	limit := &perdure.LimitView{Name: "agent:http", LimitSettings: perdure.LimitSettings{Max: new(3)}, Used: 1, Holders: []perdure.HolderView{{Job: resttest.ID, Step: "charge", Run: 3}}}
 	alert := resttest.Alert()
@@ -362,11 +362,11 @@ func TestRoundTrip(t *testing.T) {
 		{"TriggerSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.TriggerSchedule(ctx, operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At})
 			return all{v}, err
-		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true}}},
+		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna", At: resttest.At}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true, Unscheduled: true}}},
 		{"TriggerSchedule now", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.TriggerSchedule(ctx, operate.ScheduleTrigger{Name: "nightly", Author: "anna"})
 			return all{v}, err
-		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna"}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true}}},
+		}, all{operate.ScheduleTrigger{Name: "nightly", Author: "anna"}}, all{&operate.ScheduleFired{Time: resttest.At, Job: resttest.ID, Created: true, Unscheduled: true}}},
 		{"BackfillSchedule", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.BackfillSchedule(ctx, backfill)
 			return all{v}, err

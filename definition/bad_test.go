@@ -158,7 +158,7 @@ var badYAML = []bad{
 	{"unique for ever", "type: t\nunique: §{key: k}\nsteps: {a: {agent: x}}\n", "either `within` or `while`"},
 	{"unique twice", "type: t\nunique: §{key: k, within: 10m, while: unsettled}\nsteps: {a: {agent: x}}\n", "either `within` or `while`"},
 	{"unique while", "type: t\nunique: {key: k, while: §running}\nsteps: {a: {agent: x}}\n", "expected unsettled"},
-	{"unique for long", "type: t\nunique: {key: k, within: §30d1us}\nsteps: {a: {agent: x}}\n", "at most 30 days"},
+	{"unique for long", "type: t\nunique: {key: k, within: §30d1us}\nsteps: {a: {agent: x}}\n", "at most 30d"},
 	{"unique field", "type: t\nunique: {key: k, within: 10m, §for: 1}\nsteps: {a: {agent: x}}\n", "unknown field"},
 	{"unique key empty", "type: t\nunique: {key: §'', within: 10m}\nsteps: {a: {agent: x}}\n", "the key is empty"},
 	{"unique key long", "type: t\nunique: {key: §" + strings.Repeat("x", 257) + ", within: 10m}\nsteps: {a: {agent: x}}\n", "257 bytes; at most 256"},

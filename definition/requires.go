@@ -162,7 +162,7 @@ func (d *decoder) placement(s *kernel.StepDefinition, src *stepSource) {
 func (d *decoder) stopWithin(n *text.Node, p *text.Pointer) perdure.Duration {
 	within := d.duration(n, p)
 	if time.Duration(within) > perdure.MaxStopWithin && !d.stored {
-		d.Add(p, n.At, "%s is over %s", within, perdure.Duration(perdure.MaxStopWithin)).WithHint("a program that needs longer to stop should save its state earlier")
+		d.Add(p, n.At, "%s is over %s", within, plain.Duration(perdure.MaxStopWithin)).WithHint("a program that needs longer to stop should save its state earlier")
 	}
 	return within
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 const uniqueHint = "unique: {key: \"report-${input.customer}\", within: 10m}, or while: unsettled in place of within"
@@ -28,7 +29,7 @@ func (d *decoder) unique(n *text.Node, p *text.Pointer) *kernel.UniqueDefinition
 			}
 		case "within":
 			if u.Within = d.duration(v, p); u.Within > perdure.Duration(perdure.MaxUniqueWithin) {
-				d.Add(p, v.At, "%s; at most %d days", u.Within, perdure.MaxUniqueWithin/(24*time.Hour)).WithHint("a `key` of the job holds as long as the job is kept")
+				d.Add(p, v.At, "%s; at most %s", plain.Duration(time.Duration(u.Within)), plain.Duration(perdure.MaxUniqueWithin)).WithHint("a `key` of the job holds as long as the job is kept")
 			}
 		case "while":
 			if u.While = v.Text; v.Kind != text.String || v.Text != kernel.WhileUnsettled {

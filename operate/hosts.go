@@ -216,7 +216,7 @@ func CheckFree(free perdure.Amounts) error {
 func (d *HostDrain) Check() error {
 	switch {
 	case d.Deadline < 0 || d.Deadline > MaxDrain:
-		return perdure.Refuse(perdure.CodeInvalid, "deadline is 0s to %s", perdure.Duration(MaxDrain))
+		return perdure.Refuse(perdure.CodeInvalid, "deadline is 0s to %s", plain.Duration(MaxDrain))
 	case len(d.Reason) > perdure.MaxReasonBytes || !plain.IsText(d.Reason):
 		return perdure.Refuse(perdure.CodeInvalid, "reason has more than %d bytes, or is no text", perdure.MaxReasonBytes)
 	}

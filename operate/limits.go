@@ -23,8 +23,12 @@ type LimitKeyView struct {
 	Used int `json:"used"` // sum of the amounts of the permits with the key
 	// Ready is how many ready steps wait for room of the key, as far as searches for runs have found it to be full. A step that
 	// waits for several limits counts for one of them. Of very many steps, not all are counted: then ReadyCapped is set.
-	Ready       int                  `json:"ready"`
-	ReadyCapped bool                 `json:"readyCapped,omitempty"`
-	RoomAt      time.Time            `json:"roomAt,omitzero"` // when the rate has room for another permit, if it has none now
-	Holders     []perdure.HolderView `json:"holders,omitempty"`
+	Ready       int  `json:"ready"`
+	ReadyCapped bool `json:"readyCapped,omitempty"`
+	// NeverFit is how many of these steps need more permits at once than the bounds allow: they wait until a bound is raised.
+	NeverFit int `json:"neverFit,omitempty"`
+	// RoomAt is when the rate has room for what the first of the steps needs, without those that never fit; if no step waits,
+	// for one permit. It is missing if there is room now.
+	RoomAt  time.Time            `json:"roomAt,omitzero"`
+	Holders []perdure.HolderView `json:"holders,omitempty"`
 }

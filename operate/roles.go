@@ -74,7 +74,7 @@ type RoleState struct {
 func (r *RoleRequest) Check() error {
 	ttl := time.Duration(r.TTL)
 	if ttl < MinRoleTTL || ttl > MaxRoleTTL {
-		return refuseField("/ttl", "use 2s to 5m", "is not between %s and %s", perdure.Duration(MinRoleTTL), perdure.Duration(MaxRoleTTL))
+		return refuseField("/ttl", "use 2s to 5m", "is not between %s and %s", plain.Duration(MinRoleTTL), plain.Duration(MaxRoleTTL))
 	}
 	return CheckRoleHolder(r.Holder)
 }

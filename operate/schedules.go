@@ -198,11 +198,11 @@ func (r *ScheduleRequest) Check() error {
 	case r.Overlap != "" && !contains(ScheduleOverlaps, r.Overlap):
 		return refuseField("/overlap", "use skip, queue, allow or replace", "is not a rule for overlaps")
 	case within < 0 || within > perdure.MaxDuration:
-		return refuseField("/catchUp/within", "", "is %s; it is 0s to %s", perdure.Duration(within), perdure.Duration(perdure.MaxDuration))
+		return refuseField("/catchUp/within", "", "is %s; it is 0s to %s", plain.Duration(within), plain.Duration(perdure.MaxDuration))
 	case most < 0 || most > MaxCatchUp:
 		return refuseField("/catchUp/max", "", "is %d; it is 0 to %d", most, MaxCatchUp)
 	case r.Jitter < 0 || time.Duration(r.Jitter) > MaxScheduleJitter:
-		return refuseField("/jitter", "", "is %s; it is 0s to %s", r.Jitter, perdure.Duration(MaxScheduleJitter))
+		return refuseField("/jitter", "", "is %s; it is 0s to %s", plain.Duration(time.Duration(r.Jitter)), plain.Duration(MaxScheduleJitter))
 	case r.PauseAfter < 0 || r.PauseAfter > MaxScheduleFailures:
 		return refuseField("/pauseAfter", "", "is %d; it is 0 (never) to %d", r.PauseAfter, MaxScheduleFailures)
 	case r.From != nil && r.Until != nil && !r.From.Before(*r.Until):
@@ -255,6 +255,8 @@ type ScheduleFired struct {
 	Time    time.Time     `json:"time"`
 	Job     perdure.JobID `json:"job"`
 	Created bool          `json:"created"` // false: the time had this job already
+	// Unscheduled: the rule does not name the time.
+	Unscheduled bool `json:"unscheduled,omitempty"`
 }
 
 // ScheduleBackfill submits the jobs of the nominal times in [From, To) that have none.

@@ -74,7 +74,7 @@ func (s *Signal) Check() error {
 	case strings.HasPrefix(s.ID, GeneratedSignalID):
 		return refuseField("/id", "use the id that the event has at its source", "begins with %s, as ids that Perdure gives", GeneratedSignalID)
 	case s.Keep != 0 && (keep < MinSignalKeep || keep > MaxSignalKeep):
-		return refuseField("/keep", "use 1s to 30d", "is not between %s and %s", perdure.Duration(MinSignalKeep), perdure.Duration(MaxSignalKeep))
+		return refuseField("/keep", "use 1s to 30d", "is not between %s and %s", plain.Duration(MinSignalKeep), plain.Duration(MaxSignalKeep))
 	case s.To != "" && s.To != ToOne && s.To != ToAll:
 		return refuseField("/to", "use one or all", "is neither one nor all: %q", plain.Clip(string(s.To), 20))
 	}

@@ -36,6 +36,7 @@ type Stats struct {
 	AgentsLeftOut int                       `json:"agentsLeftOut,omitempty"` // how many further agents there are
 	Limits        []LimitStats              `json:"limits"`                  // in order of names: those for which steps wait come before others if there are too many
 	LimitsLeftOut int                       `json:"limitsLeftOut,omitempty"` // how many further limits there are
+	Signals       SignalStats               `json:"signals"`
 	Nodes         NodeStats                 `json:"nodes"`
 	Series        Series                    `json:"series"`
 }
@@ -104,6 +105,9 @@ type AgentStats struct {
 	Slots       int       `json:"slots"`                // of these nodes
 	Holders     int       `json:"holders"`              // processes that have claimed its runs within NotSeenFor
 	LastClaim   time.Time `json:"lastClaim,omitzero"`
+	// SharesWaiting is how many shares have ready steps that no limit holds back, if the agent has fairBy.
+	SharesWaiting int  `json:"sharesWaiting,omitempty"`
+	SharesCapped  bool `json:"sharesCapped,omitempty"` // there may be more
 	// Refused counts the reports of the last hour that were refused, and Errors the failed runs by error code: the most
 	// frequent codes, and under "" all others.
 	Refused int            `json:"refused,omitempty"`
@@ -115,6 +119,12 @@ type LimitStats struct {
 	Limit string `json:"limit"`
 	Used  int    `json:"used"`          // permits that are held
 	Max   *int   `json:"max,omitempty"` // of all permits; missing: it bounds only the permits of one key
+}
+
+// SignalStats are the numbers of signals.
+type SignalStats struct {
+	Kept    Tally `json:"kept"`    // for the next step that waits for them
+	Waiters Tally `json:"waiters"` // steps that wait for a signal
 }
 
 // NodeStats are the numbers of nodes by state. A node that has died is counted until it is forgotten.

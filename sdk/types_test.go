@@ -45,10 +45,11 @@ func (s *schema) values() *schema {
 var roots = []string{"Job", "Step", "StepDetail", "BatchResult", "Entry", "FieldError"}
 
 // pythonRoots are what the package for Python names beyond these.
-var pythonRoots = []string{"PageJob", "PageEntry", "Alert", "PageAlert", "Limit", "Agent", "Node", "HealthAnswer", "SignalResult"}
+var pythonRoots = []string{"PageJob", "PageEntry", "Alert", "PageAlert", "Limit", "Agent", "Node", "HealthAnswer", "SignalResult",
+	"Schedule", "PageSchedule", "ScheduleFired", "Backfill", "PageFiring", "Definition", "PageDefinition"}
 
 // pythonNames are the names of types where another one is better: the package has a class Agent.
-var pythonNames = map[string]string{"Agent": "AgentInfo", "HealthAnswer": "Health"}
+var pythonNames = map[string]string{"Agent": "AgentInfo", "HealthAnswer": "Health", "Definition": "StoredDefinition"}
 
 const generated = "From the server's OpenAPI document; `go test ./sdk -run Types -refresh` writes it anew."
 
@@ -140,20 +141,48 @@ func pythonTypes(all map[string]*schema, names []string) string {
 		base := "TypedDict"
 		if len(s.Required) > 0 {
 			base = "_" + name
-			fmt.Fprintf(&b, "\n\nclass %s(TypedDict):\n", base)
+			fmt.Fprintf(&b, "\n\nclass %s(%s):\n", base, cmp.Or(pythonKeywords(&b, s, name, true), "TypedDict"))
 		}
 		doc := docString(name, s.fields())
 		for i, field := range s.fields() {
 			if i == len(s.Required) {
+				if of := pythonKeywords(&b, s, name, false); of != "" {
+					base += ", " + of
+				}
 				fmt.Fprintf(&b, "\n\nclass %s(%s, total=False):\n%s", name, base, doc)
 			}
-			fmt.Fprintf(&b, "    %s: %s\n", field, pythonType(s.Properties[field]))
+			if !slices.Contains(keywords, field) {
+				fmt.Fprintf(&b, "    %s: %s\n", field, pythonType(s.Properties[field]))
+			}
 		}
 		if len(s.Required) == len(s.Properties) {
 			fmt.Fprintf(&b, "\n\nclass %s(%s):\n    pass\n", name, base)
 		}
 	}
 	return b.String()
+}
+
+// keywords are names of fields that a Python class cannot have.
+var keywords = []string{"from", "as", "in", "is"}
+
+// pythonKeywords writes a type with the fields of a schema that are keywords, those that are always there or the others, and
+// returns its name; "" if there is none.
+func pythonKeywords(b *strings.Builder, s *schema, name string, required bool) string {
+	var fields []string
+	for _, f := range s.fields() {
+		if slices.Contains(keywords, f) && slices.Contains(s.Required, f) == required {
+			fields = append(fields, fmt.Sprintf("%q: %s", f, pythonType(s.Properties[f])))
+		}
+	}
+	if fields == nil {
+		return ""
+	}
+	of, total := "_"+name+"Keywords", ""
+	if !required {
+		of, total = "_"+name+"OptionalKeywords", ", total=False"
+	}
+	fmt.Fprintf(b, "\n\n%s = TypedDict(%q, {%s}%s)\n", of, of, strings.Join(fields, ", "), total)
+	return of
 }
 
 func pythonType(s *schema) string {

@@ -43,7 +43,7 @@ type tsSchema struct {
 // Run, and a type of a request's body is what the caller passes.
 var tsNames = map[string]string{
 	"Agent": "AgentInfo", "Run": "RawRun", "AgentBody": "AgentSettings", "LimitBody": "LimitSettings", "KeyLimitBody": "KeyLimit",
-	"BatchValues": "JobValues", "InputBody": "EditOptions", "SettleBody": "SettleOptions",
+	"BatchValues": "JobValues", "InputBody": "EditOptions", "SettleBody": "SettleOptions", "ScheduleBody": "ScheduleSettings", "BackfillBody": "BackfillOptions", "Definition": "StoredDefinition",
 	// of definitions
 	"with.exec": "ExecInput", "with.http": "HttpInput", "with.shell": "ShellInput", "with.sleep": "SleepInput", "with.approval": "ApprovalInput", "with.signal": "SignalInput", "values": "HttpValues", "statuses": "HttpStatuses",
 	"limit": "LimitDefinition", "retry": "RetryDefinition", "rung": "Rung", "ladder": "Ladder", "states": "StateNames", "step": "StepDefinition", "undo": "UndoDefinition", "unique": "UniqueDefinition", "tolerate": "Tolerance", "childJob": "ChildJob",

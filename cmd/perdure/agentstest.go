@@ -92,6 +92,7 @@ Only what is reported is seen. Whether a service has done anything twice, look t
 	f.StringVar(&o.undoMethod, "undo-method", http.MethodPost, "method of the undo")
 	f.StringArrayVar(&o.headers, "header", nil, "`NAME=VALUE`: a header of the requests (repeatable)")
 	restricts(cmd, "only")
+	ownVariables(cmd, "agents-test", "input", "time")
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(pointNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("method", cobra.FixedCompletions([]string{"POST", "PUT", "PATCH", "DELETE"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("undo-method", cobra.FixedCompletions([]string{"POST", "PUT", "PATCH", "DELETE"}, cobra.ShellCompDirectiveNoFileComp))

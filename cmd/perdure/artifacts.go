@@ -88,6 +88,7 @@ what was written to stdout is not to be used.`,
 	}
 	uses(cmd, "server", "store", "timeout")
 	cmd.Flags().StringVar(&out, "to", "", "write to this `FILE` (default: stdout)")
+	ownVariables(cmd, "artifacts", "to")
 	return cmd
 }
 

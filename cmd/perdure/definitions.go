@@ -97,7 +97,7 @@ later one the current one. What depends on the input is checked with each submis
 			if err != nil {
 				return err
 			}
-			if !cmd.Flags().Changed("name") {
+			if named, _ := given(cmd, "name"); !named {
 				name = typ
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
@@ -121,6 +121,7 @@ later one the current one. What depends on the input is checked with each submis
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "store it under `NAME` (default: its type)")
+	ownVariables(cmd, "definitions", "name")
 	cmd.Flags().BoolVar(&promote, "promote", false, "make the version the current one")
 	uses(cmd, "server", "store", "output")
 	return cmd
@@ -263,7 +264,7 @@ for what FILE has in addition, - for what it lacks, and ~ for another value. - i
 			if err != nil {
 				return err
 			}
-			if !cmd.Flags().Changed("name") {
+			if named, _ := given(cmd, "name"); !named {
 				name = typ
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
@@ -281,6 +282,7 @@ for what FILE has in addition, - for what it lacks, and ~ for another value. - i
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "compare with the definition `NAME` or NAME@VERSION (default: its type)")
+	ownVariables(cmd, "definitions", "name")
 	uses(cmd, "server", "store", "output")
 	return cmd
 }

@@ -123,8 +123,36 @@ func addList(cmd *cobra.Command, what string) {
 // restricts marks flags whose empty value would allow or select more than was meant.
 func restricts(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
-		_ = cmd.Flags().SetAnnotation(name, filterKey, []string{"true"})
+		markFilter(cmd.Flags().Lookup(name))
 	}
+}
+
+// markFilter marks a flag that selects or restricts. If it has one value, it may be given once only: the last of several
+// values would count alone, and select something else than was meant.
+func markFilter(f *pflag.Flag) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[filterKey] = []string{"true"}
+	if _, many := f.Value.(pflag.SliceValue); !many {
+		f.Value = &once{Value: f.Value}
+	}
+}
+
+// once is the value of a flag that may be given once.
+type once struct {
+	pflag.Value
+	given bool
+}
+
+var errTwice = errors.New("is given more than once")
+
+func (o *once) Set(s string) error {
+	if o.given {
+		return errTwice
+	}
+	o.given = true
+	return o.Value.Set(s)
 }
 
 // hasBlank reports whether a flag has no value, or an empty one.
@@ -227,6 +255,9 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	if errors.As(err, &wrong) && errors.As(wrong.Unwrap(), &number) {
 		u.msg = fmt.Sprintf("--%s %q %s", wrong.GetFlag().Name, shownArg(wrong.GetValue()), notNumber(number))
 	}
+	if wrong != nil && errors.Is(err, errTwice) {
+		u.msg, u.hint = "--"+wrong.GetFlag().Name+" "+errTwice.Error(), "give one value; filters of several values are marked \"repeatable\" in the help"
+	}
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) && len(missing.GetSpecifiedName()) > 1 {
 		var names []string
@@ -309,7 +340,7 @@ func (d *duration) String() string {
 	if *d == 0 {
 		return ""
 	}
-	return perdure.Duration(*d).String()
+	return text.Duration(time.Duration(*d))
 }
 func (d *duration) Type() string { return "duration" }
 func (d *duration) Set(s string) error {

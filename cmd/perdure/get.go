@@ -77,6 +77,7 @@ with 6 if it is neither by then.`,
 	uses(cmd, "server", "store", "output")
 	cmd.Flags().Var(&wait, "wait", "wait until the job is settled or parked, for at most `DURATION`")
 	cmd.Flags().BoolVar(&definition, "definition", false, "print the job's definition in JSON")
+	ownVariables(cmd, "get", "wait", "definition")
 	return cmd
 }
 

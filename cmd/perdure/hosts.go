@@ -51,6 +51,7 @@ its state directory is full.`,
 	f.StringVar(&q.Grid, "grid", "", "list hosts of this `GRID`")
 	f.StringVar(&state, "state", "", "list hosts in this `STATE`: ready, draining, drained or silent")
 	f.StringVar(&q.Label, "label", "", "list hosts with this `LABEL`: NAME or NAME=VALUE")
+	ownVariables(cmd, "hosts", "label")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.HostStates), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
 	addList(cmd, "hosts")

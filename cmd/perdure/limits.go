@@ -161,6 +161,9 @@ func (a *app) printLimitKey(limit string, k *operate.LimitKeyView) error {
 	a.printf("%s, key %s\n", plain(limit), plain(k.Key))
 	a.printBounds(k.KeyLimit, "")
 	a.printf("  used: %d\n  waiting: %s\n", k.Used, stepsText(k))
+	if k.NeverFit > 0 {
+		a.printf("  never fit: %s, which need more permits at once than the bounds allow\n", plural(k.NeverFit, "step"))
+	}
 	a.printRoomAndHolders(k.RoomAt, k.Holders)
 	return nil
 }
@@ -178,7 +181,8 @@ func (a *app) topLimitCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top NAME", Short: "List the keys of a limit for which most steps wait", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeLimit,
 		Long: `Lists the keys of a limit that have no room, and for which ready steps wait: those with the most
-steps first. ROOM is when the rate of the key has room for one permit.
+steps first. ROOM is when the rate of the key has room for what the first step needs, and how many
+steps need more permits at once than the bounds ever allow.
 
 A key is listed once a search for runs has found it full; while all slots of an agent are taken,
 nothing is searched. A step that waits for several limits counts for one of them. If the limit as a
@@ -204,6 +208,7 @@ whole is full, "perdure limits show" says so.`,
 
 func (a *app) printLimitKeys(limit string, keys []operate.LimitKeyView) error {
 	tb := a.newTable()
+	never := 0
 	tb.head("KEY", "WAITING", "USED", "BOUNDS", "ROOM")
 	for i := range keys {
 		k := &keys[i]
@@ -217,6 +222,10 @@ func (a *app) printLimitKeys(limit string, keys []operate.LimitKeyView) error {
 		if !k.RoomAt.IsZero() {
 			room = k.RoomAt.Local().Format(time.DateTime)
 		}
+		if k.NeverFit > 0 {
+			never++
+			room = strings.TrimPrefix(room+", ", ", ") + "never for " + plural(k.NeverFit, "step")
+		}
 		tb.row(plain(k.Key), stepsText(k), strconv.Itoa(k.Used), shortBounds(&perdure.LimitSettings{Max: k.Max, Rate: k.Rate}), room)
 	}
 	switch {
@@ -226,6 +235,9 @@ func (a *app) printLimitKeys(limit string, keys []operate.LimitKeyView) error {
 		a.talk("hint: perdure limits show %s shows whether the limit as a whole is full", plain(limit))
 	default:
 		tb.print(a.out)
+	}
+	if never > 0 && !a.json() {
+		a.talk("hint: some steps need more permits at once than %s has: raise the bounds, or undo their jobs", plain(limit))
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func (o *filterFlags) register(cmd *cobra.Command, reason string) {
 // addFilters adds flags that select jobs.
 func addFilters(cmd *cobra.Command, filters *pflag.FlagSet) {
 	filters.VisitAll(func(f *pflag.Flag) {
-		f.Annotations = map[string][]string{filterKey: {"true"}}
+		markFilter(f)
 		cmd.Flags().AddFlag(f)
 	})
 }

@@ -45,7 +45,7 @@ with the last LINES KiB of each stream, at least 64 KiB.`,
 				return err
 			}
 			streams := logStreams
-			if cmd.Flags().Changed("stream") {
+			if one, _ := given(cmd, "stream"); one {
 				if streams = []operate.LogStream{operate.LogStream(stream)}; !slices.Contains(logStreams, streams[0]) {
 					return &usageError{msg: "--stream must be stdout or stderr"}
 				}
@@ -68,6 +68,7 @@ with the last LINES KiB of each stream, at least 64 KiB.`,
 	cmd.Flags().Int64Var(&q.Run, "run", 0, "`NUMBER` of the run (default: the latest run)")
 	cmd.Flags().StringVar(&stream, "stream", "", "print only this `STREAM`, on stdout: stdout or stderr (default: both)")
 	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `LINES` of each stream; fewer if their mean length is over 1 KiB (default: with the first line)")
+	ownVariables(cmd, "logs", "stream")
 	_ = cmd.RegisterFlagCompletionFunc("stream", cobra.FixedCompletions([]string{"stdout", "stderr"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

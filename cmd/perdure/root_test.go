@@ -1,11 +1,14 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/perdure/perdure/internal/lead"
 )
 
 func TestEveryCommandIsDocumented(t *testing.T) {
@@ -36,23 +39,13 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 	visit(root)
 }
 
-// The variables of perdure host have the same type as those of other commands.
-func TestVariablesOfAHost(t *testing.T) {
-	types := map[string]string{}
-	host := new(app).tree()
-	host, _, err := host.Find([]string{"host"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	host.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { types[variableOf(f)] = f.Value.Type() })
-	if types["PERDURE_HOST_STATE"] == "" || types["PERDURE_HOST_KEEP"] == "" || types["PERDURE_HOST_SLOTS"] == "" {
-		t.Errorf("%v", types)
-	}
+// eachFlag calls fn for each flag that is read from a variable.
+func eachFlag(fn func(*cobra.Command, *pflag.Flag)) {
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if of := types[variableOf(f)]; of != "" && of != f.Value.Type() && f.Annotations[noVariableKey] == nil {
-				t.Errorf("%s is %s for perdure host, and %s for %s", variableOf(f), of, f.Value.Type(), cmd.CommandPath())
+			if f.Name != "help" && f.Annotations[noVariableKey] == nil {
+				fn(cmd, f)
 			}
 		})
 		for _, c := range cmd.Commands() {
@@ -60,6 +53,67 @@ func TestVariablesOfAHost(t *testing.T) {
 		}
 	}
 	visit(new(app).tree())
+}
+
+// A variable has the same type, and the same kind of value, in all commands that read it.
+func TestEachVariableHasOneMeaning(t *testing.T) {
+	kinds := []string{"FILE", "JSON", "TIME", "STEP=DURATION"} // what the help calls the values of texts that cannot stand for each other
+	type meaning struct{ of, command string }
+	met := map[string]meaning{}
+	eachFlag(func(cmd *cobra.Command, f *pflag.Flag) {
+		of := f.Value.Type()
+		if of == "JSON" { // settle --output takes the formats of other commands, too
+			of = "word"
+		} else if kind, _ := pflag.UnquoteUsage(f); slices.Contains(kinds, kind) {
+			of += " " + kind
+		}
+		v := variableOf(f)
+		if was, is := met[v]; is && was.of != of {
+			t.Errorf("%s is %s for %s, and %s for %s: see ownVariables", v, was.of, was.command, of, cmd.CommandPath())
+		}
+		met[v] = meaning{of, cmd.CommandPath()}
+	})
+	for _, v := range []string{"PERDURE_HOST_STATE", "PERDURE_HOST_KEEP", "PERDURE_HOST_SLOTS", "PERDURE_AGENTS_TEST_TIME", "PERDURE_EDIT_INPUT", "PERDURE_RESUME_INPUT"} {
+		if met[v].of == "" {
+			t.Errorf("no flag has %s", v)
+		}
+	}
+}
+
+// What Perdure hands to programs sets no flag of a perdure that they call.
+func TestVariablesOfProgramsSetNoFlags(t *testing.T) {
+	handed := []string{"PERDURE_KEY", "PERDURE_RUN", "PERDURE_JOB", "PERDURE_STEP", "PERDURE_DIRECTION", "PERDURE_REMAINING_MS", "PERDURE_DO_KEY", "PERDURE_PROGRESS", "PERDURE_HANDLE",
+		lead.EnvRole, lead.EnvEpoch}
+	for _, name := range handed {
+		t.Setenv(name, "1")
+	}
+	eachFlag(func(cmd *cobra.Command, f *pflag.Flag) {
+		if slices.Contains(handed, variableOf(f)) && lookupEnv(f) != "" {
+			t.Errorf("%s --%s is read from %s", cmd.CommandPath(), f.Name, variableOf(f))
+		}
+	})
+}
+
+// An empty variable counts as one that is not set, except for a flag that selects or restricts.
+func TestEmptyVariablesAreNotSet(t *testing.T) {
+	n := 0
+	eachFlag(func(cmd *cobra.Command, f *pflag.Flag) {
+		if f.Annotations[filterKey] != nil {
+			return
+		}
+		n++
+		was := f.Value.String()
+		t.Setenv(variableOf(f), "")
+		if err := fromEnv(f); err != nil || f.Value.String() != was {
+			t.Errorf("%s=: %s --%s is %q: %v", variableOf(f), cmd.CommandPath(), f.Name, f.Value, err)
+		}
+		if is, _ := given(cmd, f.Name); is {
+			t.Errorf("%s=: --%s of %s counts as given", variableOf(f), f.Name, cmd.CommandPath())
+		}
+	})
+	if n < 100 {
+		t.Errorf("%d flags", n)
+	}
 }
 
 // The environment of a step is no settings: PERDURE_KEY there is the run's key.

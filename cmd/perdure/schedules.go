@@ -340,7 +340,8 @@ func (a *app) triggerScheduleCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "trigger NAME", Short: "Start a job of a schedule now", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeSchedule,
 		Long: `Submits a job of a schedule at once, whatever its overlap rule says, and also while it is paused. If the
-time has a job already, nothing is submitted, and that job is printed.`,
+time has a job already, nothing is submitted, and that job is printed. --at takes any time; if the rule
+does not name it, a note says so.`,
 		Example: "  perdure schedules trigger nightly\n  perdure schedules trigger nightly --at 2026-12-01T01:30:00Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := operate.ScheduleTrigger{Name: args[0], Author: author()}
@@ -352,6 +353,9 @@ time has a job already, nothing is submitted, and that job is printed.`,
 				fired, err := t.TriggerSchedule(ctx, r)
 				if err != nil {
 					return err
+				}
+				if fired.Unscheduled && !r.At.IsZero() {
+					a.talk("note: %s is no time of the rule: \"perdure schedules next %s\" lists the next ones", fired.Time.UTC().Format(time.RFC3339), plain(r.Name))
 				}
 				if a.json() {
 					return a.object(fired)

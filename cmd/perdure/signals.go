@@ -115,6 +115,7 @@ second effect.`,
 	f.Var(&keep, "keep", "keep the signal, and remember its id, for this `DURATION` (default 24h; 1s to 30d)")
 	f.BoolVar(&all, "all", false, "wake all steps that wait now, and keep nothing")
 	f.StringVar(&s.Job, "job", "", "only steps of this `JOB` receive the signal")
+	ownVariables(cmd, "signal", "keep")
 	return cmd
 }
 

@@ -319,6 +319,7 @@ func (a *app) manyJobs(cmd *cobra.Command, o *stepFlags, args []string) (many bo
 func (o *stepFlags) registerInput(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.input, "input", "", "the step's input, as `JSON` (@FILE and - are read)")
 	cmd.Flags().BoolVar(&o.newKey, "new-key", false, "start a new stable key, because no earlier run had an effect")
+	ownVariables(cmd, cmd.Name(), "input")
 }
 
 // actOnStep reads the input, if there is one, and performs the act.

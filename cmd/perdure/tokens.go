@@ -135,6 +135,7 @@ created.`,
 	f.StringSliceVar(&r.Groups, "group", nil, "`GROUP` for approvals (repeatable)")
 	f.Var(&expires, "expires", "expire after this `DURATION` (default: never)")
 	restricts(cmd, "type", "agent", "host", "group", "expires")
+	ownVariables(cmd, "tokens", "name", "role", "type", "agent", "host", "group")
 	_ = cmd.MarkFlagRequired("name")
 	_ = cmd.MarkFlagRequired("role")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(operate.Texts(operate.UserRoles), cobra.ShellCompDirectiveNoFileComp))

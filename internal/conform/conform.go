@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Point is one promise.
@@ -92,10 +93,10 @@ func (c Config) withDefaults() Config {
 // Check returns an error that names what is wrong in a configuration.
 func (c *Config) Check() error {
 	if t := cmp.Or(c.Time, DefaultTime); t < MinTime || t > MaxTime {
-		return perdure.Refuse(perdure.CodeInvalid, "the time of a run is not between %s and %s", perdure.Duration(MinTime), perdure.Duration(MaxTime))
+		return perdure.Refuse(perdure.CodeInvalid, "the time of a run is not between %s and %s", plain.Duration(MinTime), plain.Duration(MaxTime))
 	}
 	if g := cmp.Or(c.Grace, DefaultGrace); g < 0 || g > MaxGrace {
-		return perdure.Refuse(perdure.CodeInvalid, "the grace of a drain is not between 0 and %s", perdure.Duration(MaxGrace))
+		return perdure.Refuse(perdure.CodeInvalid, "the grace of a drain is not between 0 and %s", plain.Duration(MaxGrace))
 	}
 	return nil
 }

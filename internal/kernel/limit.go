@@ -76,6 +76,91 @@ type Taken struct {
 type ClosedKey struct {
 	Key   string
 	Ready int
+	Wants []Want // what these steps need, in the order of the first steps that need it
+}
+
+// Want counts steps that wait for a key of a limit and need the same of it.
+type Want struct {
+	Amount  int // permits with the key
+	OfLimit int // permits of the limit, whatever their keys
+	Steps   int
+}
+
+// ClosedKeys collects the keys of a limit from its closed lanes.
+type ClosedKeys struct {
+	Limit string
+	keys  []ClosedKey
+	at    map[string]int
+}
+
+// Add adds a closed lane with some ready steps, which have these needs. Lanes of a key are added in their order.
+func (c *ClosedKeys) Add(key string, of Needs, ready int) {
+	if ready == 0 {
+		return
+	}
+	i, known := c.at[key]
+	if !known {
+		if c.at == nil {
+			c.at = map[string]int{}
+		}
+		i = len(c.keys)
+		c.at[key], c.keys = i, append(c.keys, ClosedKey{Key: key})
+	}
+	needs, w := of.List(), Want{Amount: 1}
+	for _, n := range needs {
+		if n.LimitKey == (LimitKey{c.Limit, key}) {
+			w.Amount = n.Amount
+		}
+	}
+	w.OfLimit = max(w.Amount, ofLimit(needs, c.Limit))
+	k := &c.keys[i]
+	k.Ready += ready
+	same := slices.IndexFunc(k.Wants, func(o Want) bool { return o.Amount == w.Amount && o.OfLimit == w.OfLimit })
+	if same < 0 {
+		same, k.Wants = len(k.Wants), append(k.Wants, w)
+	}
+	k.Wants[same].Steps += ready
+}
+
+// First returns at most max of the keys: those with the most steps first, and then in their order.
+func (c *ClosedKeys) First(max int) []ClosedKey {
+	slices.SortFunc(c.keys, func(a, b ClosedKey) int { return cmp.Or(b.Ready-a.Ready, cmp.Compare(a.Key, b.Key)) })
+	return c.keys[:min(max, len(c.keys))]
+}
+
+// NeverFit returns how many of the steps that wait for a key need more permits than its bounds, or those of the limit, ever
+// allow. A bound of 0 stops all steps: it is not too small for some of them.
+func (l *Limit) NeverFit(k *ClosedKey) (steps int) {
+	for _, w := range k.Wants {
+		if !l.mayFit(k.Key, w) {
+			steps += w.Steps
+		}
+	}
+	return steps
+}
+
+func (l *Limit) mayFit(key string, w Want) bool {
+	fits := func(amount, largest int) bool { return amount <= largest || largest == 0 }
+	of := l.ForKey(key)
+	return fits(w.Amount, largest(of.Max, of.Rate)) && fits(w.OfLimit, largest(l.Max, l.Rate))
+}
+
+// KeyRoomAt returns when the rate of a key has room for the first step that waits for it, without those that never fit; if no step
+// waits, for one permit. Zero: there is room now, or never, or the key has no rate.
+func (l *Limit) KeyRoomAt(k *ClosedKey, full Bucket, now time.Time) time.Time {
+	rate, amount := l.ForKey(k.Key).Rate, 1
+	if i := slices.IndexFunc(k.Wants, func(w Want) bool { return l.mayFit(k.Key, w) }); i >= 0 {
+		amount = k.Wants[i].Amount
+	} else if len(k.Wants) > 0 {
+		return time.Time{}
+	}
+	if !rate.Bounds() || amount > rate.Burst {
+		return time.Time{}
+	}
+	if at := rate.RoomAt(full, now, amount); at.After(now) {
+		return at
+	}
+	return time.Time{}
 }
 
 // Bounds of a search for the keys that most steps wait for (Reader.ClosedKeys).

@@ -125,3 +125,41 @@ func TestRateIsChanged(t *testing.T) {
 		t.Errorf("room at %v", at.Sub(now))
 	}
 }
+
+// A key has room again when the rate admits what the first step needs, without the steps that never fit.
+func TestKeyHasRoomForTheStepThatWaits(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r := rate(t, "2/m", 3)
+	full := r.Take(Bucket{}, now, 2) // one permit is left
+	five := Limit{Name: "ads", Max: 5, PerKey: Unbounded, KeyRate: r}
+	want := func(amount, ofLimit, steps int) Want { return Want{amount, ofLimit, steps} }
+	for name, tt := range map[string]struct {
+		limit  Limit
+		wants  []Want
+		never  int
+		roomIn time.Duration
+	}{
+		"no step waits":                     {limit: five},
+		"one permit":                        {limit: five, wants: []Want{want(1, 1, 4)}},
+		"three permits":                     {limit: five, wants: []Want{want(3, 3, 4), want(1, 1, 1)}, roomIn: time.Minute},
+		"above the burst":                   {limit: five, wants: []Want{want(4, 4, 4)}, never: 4},
+		"above the burst, and others":       {limit: five, wants: []Want{want(4, 4, 4), want(2, 2, 1)}, never: 4, roomIn: 30 * time.Second},
+		"above the limit with other keys":   {limit: five, wants: []Want{want(1, 6, 7), want(3, 5, 1)}, never: 7, roomIn: time.Minute},
+		"above the bound of the key":        {limit: Limit{Name: "ads", Max: Unbounded, PerKey: 1}, wants: []Want{want(2, 2, 3)}, never: 3},
+		"stopped":                           {limit: Limit{Name: "ads", Max: Unbounded, PerKey: 0}, wants: []Want{want(2, 2, 3)}},
+		"a key with bounds of its own":      {limit: Limit{Name: "ads", Max: Unbounded, PerKey: 1, Keys: map[string]KeyBound{"a": {Max: 9}}}, wants: []Want{want(2, 2, 3)}},
+		"a key without room for one permit": {limit: Limit{Name: "ads", Max: Unbounded, PerKey: Unbounded, KeyRate: rate(t, "1/m", 2)}, roomIn: time.Minute},
+	} {
+		k, bucket := &ClosedKey{Key: "a", Wants: tt.wants}, full
+		if rate := tt.limit.ForKey("a").Rate; rate.Bounds() && rate != r {
+			bucket = rate.Take(Bucket{}, now, 2)
+		}
+		var in time.Duration
+		if at := tt.limit.KeyRoomAt(k, bucket, now); !at.IsZero() {
+			in = at.Sub(now)
+		}
+		if never := tt.limit.NeverFit(k); never != tt.never || in != tt.roomIn {
+			t.Errorf("%s: %d never fit, room in %v; want %d, and %v", name, never, in, tt.never, tt.roomIn)
+		}
+	}
+}

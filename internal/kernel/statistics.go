@@ -73,9 +73,13 @@ type Census struct {
 	Due              []DueGroup
 	Runs             []RunGroup
 	Alerts           []AlertGroup
+	Shares           []ShareGroup
+	SignalsKept      int // signals that are kept for the next step that waits, at most CensusEntries
+	SignalWaiters    int // steps that wait for a signal
 
 	// These counts have stopped at the bound. The oldest jobs and due steps, and the newest alerts were read.
 	JobsCapped, RunsCapped, DueCapped, AlertsCapped, ClosedCapped, NeedingCapped bool
+	SharesCapped, SignalsKeptCapped, SignalWaitersCapped                         bool
 }
 
 // JobGroup counts unsettled jobs that are alike.
@@ -136,6 +140,16 @@ type AlertGroup struct {
 	N      int
 	Oldest time.Time
 }
+
+// ShareGroup counts the shares of an agent that have ready steps in open lanes, apart from the share 0.
+type ShareGroup struct {
+	Agent  string
+	Shares int
+}
+
+// CensusEntries returns how many entries of an index the count of kept signals reads, if other counts read max rows: it looks up
+// no row, and an entry takes much less time. With the largest max, it counts all signals that can be kept.
+func CensusEntries(max int) int { return min(max, 1<<24) * 20 }
 
 const (
 	// MaxCensusAgents bounds the agents whose ready steps are counted, and MaxCensusLanes the closed lanes whose steps are

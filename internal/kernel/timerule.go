@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -52,7 +53,7 @@ func TimeRuleOf(s *operate.ScheduleSettings, zone *time.Location) (*TimeRule, er
 			r.anchor = r.from
 		}
 		if r.every < operate.MinSchedulePeriod || r.every%time.Second != 0 || r.every > perdure.MaxDuration {
-			return nil, refuseRule("/every", "it is %s; use whole seconds, 1s to %s", s.Every, perdure.Duration(perdure.MaxDuration))
+			return nil, refuseRule("/every", "it is %s; use whole seconds, 1s to %s", plain.Duration(time.Duration(s.Every)), plain.Duration(perdure.MaxDuration))
 		}
 	case s.At != nil:
 		if n := len(s.At); n == 0 || n > operate.MaxScheduleTimes {

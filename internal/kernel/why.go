@@ -359,9 +359,11 @@ func span(d time.Duration) string {
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:
-		return perdure.Duration(d.Round(time.Second)).String()
+		return plain.Duration(d.Round(time.Second))
+	case d < 48*time.Hour:
+		return plain.Duration(d.Round(time.Minute))
 	}
-	return perdure.Duration(d.Round(time.Minute)).String()
+	return plain.Duration(d.Round(time.Hour))
 }
 
 func plural(n int, noun string) string {

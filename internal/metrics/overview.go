@@ -21,12 +21,16 @@ var (
 	stepsReady  = prometheus.NewDesc("perdure_steps_ready", "Steps that are ready to be claimed, on the leader of the role supervisor.", []string{"agent"}, nil)
 	oldestReady = prometheus.NewDesc("perdure_oldest_ready_seconds",
 		"For about how long the oldest ready step has been ready, on the leader of the role supervisor.", []string{"agent"}, nil)
-	alertsOpen = prometheus.NewDesc("perdure_alerts_open", "Open alerts, on the leader of the role supervisor.", []string{"kind"}, nil)
-	limitUsed  = prometheus.NewDesc("perdure_limit_used", "Permits of a limit that are held, on the leader of the role supervisor.", []string{"limit"}, nil)
-	limitMax   = prometheus.NewDesc("perdure_limit_max", "Permits that a limit has, on the leader of the role supervisor.", []string{"limit"}, nil)
-	nodesKnown = prometheus.NewDesc("perdure_nodes", "Nodes by state, on the leader of the role supervisor. A dead one is counted until it is forgotten.", []string{"state"}, nil)
-	statsTime  = prometheus.NewDesc("perdure_statistics_timestamp_seconds",
-		"When the numbers of jobs, steps, alerts, limits and nodes were computed, in Unix time, on the leader of the role supervisor.", nil, nil)
+	sharesWaiting = prometheus.NewDesc("perdure_shares_waiting",
+		"Shares of an agent with fairBy that have ready steps which no limit holds back, on the leader of the role supervisor.", []string{"agent"}, nil)
+	signalsKept   = prometheus.NewDesc("perdure_signals_kept", "Signals that are kept for the next step that waits for them, on the leader of the role supervisor.", nil, nil)
+	signalWaiters = prometheus.NewDesc("perdure_signal_waiters", "Steps that wait for a signal, on the leader of the role supervisor.", nil, nil)
+	alertsOpen    = prometheus.NewDesc("perdure_alerts_open", "Open alerts, on the leader of the role supervisor.", []string{"kind"}, nil)
+	limitUsed     = prometheus.NewDesc("perdure_limit_used", "Permits of a limit that are held, on the leader of the role supervisor.", []string{"limit"}, nil)
+	limitMax      = prometheus.NewDesc("perdure_limit_max", "Permits that a limit has, on the leader of the role supervisor.", []string{"limit"}, nil)
+	nodesKnown    = prometheus.NewDesc("perdure_nodes", "Nodes by state, on the leader of the role supervisor. A dead one is counted until it is forgotten.", []string{"state"}, nil)
+	statsTime     = prometheus.NewDesc("perdure_statistics_timestamp_seconds",
+		"When the numbers of jobs, steps, shares, signals, alerts, limits and nodes were computed, in Unix time, on the leader of the role supervisor.", nil, nil)
 )
 
 // Computed sets the statistics that the leader has computed; nil if this node does not lead.
@@ -34,7 +38,7 @@ func (m *Metrics) Computed(s *operate.Stats) { m.overview.latest.Store(s) }
 
 // Describe implements prometheus.Collector.
 func (o *overview) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsOpen, stepsReady, oldestReady, alertsOpen, limitUsed, limitMax, nodesKnown, statsTime} {
+	for _, d := range []*prometheus.Desc{jobsOpen, stepsReady, oldestReady, sharesWaiting, signalsKept, signalWaiters, alertsOpen, limitUsed, limitMax, nodesKnown, statsTime} {
 		out <- d
 	}
 }
@@ -61,7 +65,10 @@ func (o *overview) Collect(out chan<- prometheus.Metric) {
 			age = max(0, s.AsOf.Sub(a.OldestReady).Seconds())
 		}
 		send(oldestReady, age, a.Agent)
+		send(sharesWaiting, float64(a.SharesWaiting), a.Agent)
 	}
+	send(signalsKept, float64(s.Signals.Kept.N))
+	send(signalWaiters, float64(s.Signals.Waiters.N))
 	for kind, n := range s.AlertKinds {
 		send(alertsOpen, float64(n), string(kind))
 	}

@@ -42,6 +42,9 @@ func TestOnlyTheLeaderHasMetricsOfTheStatistics(t *testing.T) {
 		"perdure_jobs_open":                    "map[parked order :1 running order :2 waiting order :3 ]",
 		"perdure_steps_ready":                  "map[http :4 mail :0 ]",
 		"perdure_oldest_ready_seconds":         "map[http :90 mail :0 ]",
+		"perdure_shares_waiting":               "map[http :3 mail :0 ]",
+		"perdure_signals_kept":                 "map[:8 ]",
+		"perdure_signal_waiters":               "map[:9 ]",
 		"perdure_alerts_open":                  "map[parked :5 ]",
 		"perdure_limit_used":                   "map[api :6 perKey :1 ]",
 		"perdure_limit_max":                    "map[api :7 ]",
@@ -60,7 +63,8 @@ func TestOnlyTheLeaderHasMetricsOfTheStatistics(t *testing.T) {
 	seven := 7
 	s := &operate.Stats{AsOf: noon, Jobs: operate.JobStats{Waiting: operate.Tally{N: 3}, Running: operate.Tally{N: 2}, Parked: operate.Tally{N: 1}},
 		Types:      []operate.TypeStats{{Type: "order", Parked: 1, Running: 2, Waiting: 3}},
-		Agents:     []operate.AgentStats{{Agent: "http", Ready: 4, OldestReady: noon.Add(-90 * time.Second)}, {Agent: "mail"}},
+		Agents:     []operate.AgentStats{{Agent: "http", Ready: 4, SharesWaiting: 3, OldestReady: noon.Add(-90 * time.Second)}, {Agent: "mail"}},
+		Signals:    operate.SignalStats{Kept: operate.Tally{N: 8}, Waiters: operate.Tally{N: 9}},
 		AlertKinds: map[perdure.AlertKind]int{perdure.AlertParked: 5}, Nodes: operate.NodeStats{Alive: 2, Dead: 1},
 		Limits: []operate.LimitStats{{Limit: "api", Used: 6, Max: &seven}, {Limit: "perKey", Used: 1}}}
 	m.Computed(s)

@@ -86,7 +86,7 @@ const (
 	heartbeatResultsExample = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"lockedUntil":"2026-01-02T15:04:51Z","remainingMs":15000,"stop":false}]}`
 
 	maxExample       = `{"max":50,"perKey":{"max":2,"rate":"5/s"},"keys":{"acct-7":{"max":10}}}`
-	limitKeysExample = `{"items":[{"key":"acct-7","max":10,"rate":"5/s","burst":1,"used":10,"ready":4120,"readyCapped":true},{"key":"acct-12","max":2,"rate":"5/s","burst":1,"used":2,"ready":31,"roomAt":"2026-01-02T15:04:05Z"}]}`
+	limitKeysExample = `{"items":[{"key":"acct-7","max":10,"rate":"5/s","burst":1,"used":10,"ready":4120,"readyCapped":true},{"key":"acct-12","max":2,"rate":"5/s","burst":1,"used":2,"ready":31,"neverFit":4,"roomAt":"2026-01-02T15:04:05Z"}]}`
 	limitExample     = `{"name":"ads-api","max":50,"perKey":{"max":2,"rate":"5/s","burst":1},"keys":{"acct-7":{"max":10}},"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"key":"acct-7"}]}`
 	ageingExample    = `{"ageing":"10m","fairBy":"job.labels.customer","weights":{"gold":4}}`
 	agentExample     = `{"name":"payments","ageing":"10m","patience":"1m","fairBy":"job.labels.customer","weights":{"gold":4},"holders":2,"seenAt":"2026-03-01T12:00:00Z","asOf":"2026-03-01T12:00:02Z","nodes":1,"slots":20,
@@ -109,7 +109,7 @@ const (
 {"reason":"limit","name":"agent:ads-api","steps":96,"used":10,"max":10}],
 "alerts":[{"kind":"parked","type":"order","step":"charge","code":"card_declined","n":38,"oldest":"2026-01-02T13:02:11Z"}],
 "agents":[{"agent":"payments","ready":912,"oldestReady":"2026-01-02T15:03:25Z","running":20,"nodes":2,"slots":20,"holders":2,"lastClaim":"2026-01-02T15:04:05Z","errors":{"card_declined":38}}],
-"alertKinds":{"parked":41},"limits":[{"limit":"agent:ads-api","used":10,"max":10}],"nodes":{"alive":2,"dead":0},
+"alertKinds":{"parked":41},"limits":[{"limit":"agent:ads-api","used":10,"max":10}],"signals":{"kept":{"n":3},"waiters":{"n":204}},"nodes":{"alive":2,"dead":0},
 "series":{"every":"1m","from":"2026-01-02T15:03:00Z","submitted":[812,90],"done":[790,88],"undone":[4,0],"parked":[1,0],"failed":[22,2]}}`
 
 	healthExample = `{"status":"ok","version":"0.1.0"}`

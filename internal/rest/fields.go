@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/jsontext"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // document is a body of JSON while it is read, and what is wrong with it. It is read once, from front to back:
@@ -309,7 +310,7 @@ func (v value) duration(least, most time.Duration) time.Duration {
 	case err != nil:
 		v.fault(message)
 	case d < least || d > most:
-		v.fault("must be from %s to %s", perdure.Duration(least), perdure.Duration(most))
+		v.fault("must be from %s to %s", plain.Duration(least), plain.Duration(most))
 	}
 	return d
 }

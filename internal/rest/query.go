@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // param is a query parameter of a route.
@@ -209,7 +210,7 @@ func (q *reader) wait(most time.Duration) time.Duration {
 	case err != nil:
 		q.refuse("wait", "must be a duration, such as 30s")
 	case d > most:
-		q.refuse("wait", "must be from 0s to "+perdure.Duration(most).String())
+		q.refuse("wait", "must be from 0s to "+plain.Duration(most))
 	default:
 		return d
 	}

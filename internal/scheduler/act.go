@@ -203,9 +203,9 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 	case !plain.IsName(name) || len(name) > perdure.MaxNameLength:
 		return perdure.Refuse(perdure.CodeInvalid, "invalid agent name %q: use letters, digits, \".\", \"_\" and \"-\", at most %d characters", name, perdure.MaxNameLength)
 	case ageing < perdure.MinAgeing || ageing > perdure.DefaultAgeing:
-		return perdure.Refuse(perdure.CodeInvalid, "ageing: %s is out of range; use %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
+		return perdure.Refuse(perdure.CodeInvalid, "ageing: %s is out of range; use %s to %s", plain.Duration(time.Duration(settings.Ageing)), plain.Duration(perdure.MinAgeing), plain.Duration(perdure.DefaultAgeing))
 	case patience < perdure.MinPatience || patience > perdure.MaxPatience:
-		return perdure.Refuse(perdure.CodeInvalid, "patience: %s is not possible; use %s to %s", settings.Patience, perdure.Duration(perdure.MinPatience), perdure.Duration(perdure.MaxPatience))
+		return perdure.Refuse(perdure.CodeInvalid, "patience: %s is not possible; use %s to %s", plain.Duration(time.Duration(settings.Patience)), plain.Duration(perdure.MinPatience), plain.Duration(perdure.MaxPatience))
 	}
 	return s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.Agents()

@@ -314,10 +314,12 @@ func (o *triggerOp) apply(b *batch) error {
 	if err != nil {
 		return err
 	}
-	if o.out = (operate.ScheduleFired{Time: nominal, Job: id, Created: id == o.id}); known {
+	o.out = operate.ScheduleFired{Time: nominal, Job: id, Created: id == o.id}
+	set, rule, err := o.book.Rule(row)
+	o.out.Unscheduled = err == nil && !rule.Names(nominal)
+	if known {
 		return nil
 	}
-	set, _, err := o.book.Rule(row)
 	if err != nil {
 		return err
 	}

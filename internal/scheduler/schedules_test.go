@@ -365,6 +365,9 @@ func TestTriggerSubmitsOnce(t *testing.T) {
 		if !first.Created || second.Created || first.Job != second.Job || !now.Created {
 			t.Errorf("triggered %+v, %+v, %+v", first, second, now)
 		}
+		if between := next.Add(3 * time.Second); first.Unscheduled || second.Unscheduled || !trigger(between).Unscheduled || !trigger(between).Unscheduled {
+			t.Error("only the third time is not one of the rule")
+		}
 		if _, err := d.TriggerSchedule(t.Context(), operate.ScheduleTrigger{Name: "x", Author: "anna"}, d.book); perdure.CodeOf(err) != perdure.CodeNotFound {
 			t.Errorf("a schedule that does not exist: %v", err)
 		}
@@ -373,7 +376,7 @@ func TestTriggerSubmitsOnce(t *testing.T) {
 		}
 		d.lead()
 		time.Sleep(21 * time.Second)
-		if row := d.schedule("s"); row.Fired != 3 {
+		if row := d.schedule("s"); row.Fired != 4 {
 			t.Errorf("row %+v", row)
 		}
 	})

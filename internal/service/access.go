@@ -47,7 +47,7 @@ func (svc *Service) RotateToken(ctx context.Context, id string, overlap time.Dur
 		return nil, err
 	}
 	if overlap < 0 || overlap > operate.MaxTokenOverlap {
-		return nil, perdure.Refuse(perdure.CodeInvalid, "overlap must be 0s to %s", perdure.Duration(operate.MaxTokenOverlap))
+		return nil, perdure.Refuse(perdure.CodeInvalid, "overlap must be 0s to %s", plain.Duration(operate.MaxTokenOverlap))
 	}
 	secret := access.NewSecretOf(id)
 	audit := kernel.AuditOf(ctx, author, "rotateToken")

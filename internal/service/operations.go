@@ -244,14 +244,10 @@ func (svc *Service) limitKeyViews(ctx context.Context, l *kernel.Limit, closed [
 			return nil, Unreachable(err)
 		}
 		bound := l.ForKey(c.Key)
-		views[i] = operate.LimitKeyView{Key: c.Key, KeyLimit: bound.Settings(), Used: used, Ready: c.Ready, ReadyCapped: c.Ready >= kernel.MaxKeyReady}
+		views[i] = operate.LimitKeyView{Key: c.Key, KeyLimit: bound.Settings(), Used: used, Ready: c.Ready, ReadyCapped: c.Ready >= kernel.MaxKeyReady,
+			NeverFit: l.NeverFit(&c), RoomAt: l.KeyRoomAt(&c, buckets[refs[i]], now)}
 		if withHolders {
 			views[i].Holders = holderViews(holders)
-		}
-		if bound.Rate.Bounds() {
-			if at := bound.Rate.RoomAt(buckets[refs[i]], now, 1); at.After(now) {
-				views[i].RoomAt = at
-			}
 		}
 	}
 	return views, nil

@@ -28,6 +28,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/service"
 	"github.com/perdure/perdure/internal/timetable"
@@ -113,10 +114,10 @@ func (o *Options) Check(plan *kernel.Plan) error {
 		}
 	}
 	if o.Horizon < 0 || o.Horizon > MaxHorizon {
-		return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("the simulated time is not between 0 and %d days", int(MaxHorizon.Hours()/24)), Hint: "shorten --for"}
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: "the simulated time is not between 0s and " + plain.Duration(MaxHorizon), Hint: "shorten --for"}
 	}
 	if o.UndoAt < 0 || o.UndoAt >= cmp.Or(o.Horizon, DefaultHorizon) {
-		return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("the undo is not within the simulated time of %s", perdure.Duration(cmp.Or(o.Horizon, DefaultHorizon))), Hint: "let it come earlier, or lengthen --for"}
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("the undo is not within the simulated time of %s", plain.Duration(cmp.Or(o.Horizon, DefaultHorizon))), Hint: "let it come earlier, or lengthen --for"}
 	}
 	return nil
 }

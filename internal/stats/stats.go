@@ -283,6 +283,8 @@ func (f *facts) stats(counts []kernel.SeriesCount, from time.Time, ttl time.Dura
 	f.agents(s, counts, ttl)
 	f.reasons(s)
 	f.limitUse(s)
+	s.Signals.Kept = operate.Tally{N: f.census.SignalsKept, Capped: f.census.SignalsKeptCapped}
+	s.Signals.Waiters = operate.Tally{N: f.census.SignalWaiters, Capped: f.census.SignalWaitersCapped}
 	for i := range f.nodes {
 		if f.nodes[i].StateAt(f.census.Now, ttl) == perdure.NodeAlive {
 			s.Nodes.Alive++
@@ -399,6 +401,10 @@ func (f *facts) agents(s *operate.Stats, counts []kernel.SeriesCount, ttl time.D
 	}
 	for _, g := range f.census.Runs {
 		agent(g.Agent).Running = g.Runs
+	}
+	for _, g := range f.census.Shares {
+		a := agent(g.Agent)
+		a.SharesWaiting, a.SharesCapped = g.Shares, f.census.SharesCapped
 	}
 	for i := range f.nodes {
 		n := &f.nodes[i]

@@ -482,3 +482,13 @@ func TestStatisticsAreHandedOnWhileTheNodeLeads(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+func TestSharesAndSignalsAreCounted(t *testing.T) {
+	s := compose(&facts{census: &kernel.Census{Shares: []kernel.ShareGroup{{Agent: "ads", Shares: 40}}, SharesCapped: true, SignalsKept: 7, SignalWaiters: 9, SignalWaitersCapped: true}})
+	if len(s.Agents) != 1 || s.Agents[0].Agent != "ads" || s.Agents[0].SharesWaiting != 40 || !s.Agents[0].SharesCapped {
+		t.Errorf("%+v", s.Agents)
+	}
+	if want := (operate.SignalStats{Kept: operate.Tally{N: 7}, Waiters: operate.Tally{N: 9, Capped: true}}); s.Signals != want {
+		t.Errorf("got %+v, want %+v", s.Signals, want)
+	}
+}

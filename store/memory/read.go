@@ -253,25 +253,19 @@ func (s *Store) FirstInLine(ctx context.Context, keys []kernel.LimitKey) (map[ke
 }
 
 func (s *Store) ClosedKeys(ctx context.Context, limit string, max int) ([]kernel.ClosedKey, error) {
-	return view(ctx, s, func() (all []kernel.ClosedKey) {
-		ready := map[string]int{}
-		for lane, closed := range s.closedLanes {
-			if closed.limit.Name != limit {
-				continue
-			}
+	return view(ctx, s, func() []kernel.ClosedKey {
+		keys := kernel.ClosedKeys{Limit: limit}
+		lanes := slices.DeleteFunc(s.closedInOrder(), func(l kernel.LaneRef) bool { return s.closedLanes[l].limit.Name != limit })
+		for _, lane := range firstN(kernel.MaxKeyLanes, lanes) {
 			steps := s.unsettledWhere(compareSteps, func(st *kernel.Step) bool {
 				key := kernel.ReadyOf(st)
 				return key.Ready && kernel.LaneRef{Agent: key.Agent, Lane: key.Lane} == lane
 			})
-			ready[closed.limit.Key] += min(len(steps), kernel.MaxKeyReady)
-		}
-		for key, n := range ready {
-			if n > 0 {
-				all = append(all, kernel.ClosedKey{Key: key, Ready: n})
+			if len(steps) > 0 {
+				keys.Add(s.closedLanes[lane].limit.Key, steps[0].Needs, min(len(steps), kernel.MaxKeyReady))
 			}
 		}
-		slices.SortFunc(all, func(a, b kernel.ClosedKey) int { return cmp.Or(b.Ready-a.Ready, cmp.Compare(a.Key, b.Key)) })
-		return firstN(max, all)
+		return keys.First(max)
 	})
 }
 

@@ -29,6 +29,8 @@ func (s *Store) Census(ctx context.Context, max int) (*kernel.Census, error) {
 		s.countDue(c, max)
 		s.countRuns(c, max)
 		s.countAlerts(c, max)
+		s.countShares(c, max)
+		s.countSignals(c, max)
 		return c
 	})
 }
@@ -79,12 +81,17 @@ func (d *data) countReady(c *kernel.Census, max int) {
 	}
 }
 
-// countByLimit counts the ready steps in closed lanes, and those in other lanes that need limits.
-func (d *data) countByLimit(c *kernel.Census, max int) {
-	lanes := slices.SortedFunc(maps.Keys(d.closedLanes), func(a, b kernel.LaneRef) int {
+// closedInOrder returns the closed lanes: those of a limit together, and of its keys.
+func (d *data) closedInOrder() []kernel.LaneRef {
+	return slices.SortedFunc(maps.Keys(d.closedLanes), func(a, b kernel.LaneRef) int {
 		x, y := d.closedLanes[a], d.closedLanes[b]
 		return cmp.Or(x.limit.Compare(y.limit), cmp.Compare(x.order, y.order), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))
 	})
+}
+
+// countByLimit counts the ready steps in closed lanes, and those in other lanes that need limits.
+func (d *data) countByLimit(c *kernel.Census, max int) {
+	lanes := d.closedInOrder()
 	ready := map[kernel.LaneRef]int{}
 	needs := map[kernel.LaneRef]string{}
 	for _, s := range d.openInOrder(perdure.Ready) {
@@ -184,6 +191,51 @@ func (d *data) countAlerts(c *kernel.Census, max int) {
 		}
 	}
 	c.AlertsCapped = read == max
+}
+
+// countShares counts the shares that have steps to dispatch. One that has steps of several kinds counts for each as long as
+// the bound is not reached.
+func (d *data) countShares(c *kernel.Census, max int) {
+	type class struct {
+		agent string
+		class kernel.LaneID
+	}
+	read := map[class]bool{}
+	shares := map[string]map[kernel.ShareID]bool{}
+	for _, s := range d.openInOrder(perdure.Ready) {
+		if s.Needs.Share() == "" || !d.isOpen(s.Agent, s) {
+			continue
+		}
+		l := kernel.LaneWith(s.Agent, s.Type, s.Needs)
+		of := class{s.Agent, l.Class}
+		if !read[of] && len(read) == max {
+			continue
+		}
+		read[of] = true
+		if shares[s.Agent] == nil {
+			shares[s.Agent] = map[kernel.ShareID]bool{}
+		}
+		shares[s.Agent][l.Share] = true
+	}
+	for agent, of := range shares {
+		c.Shares = append(c.Shares, kernel.ShareGroup{Agent: agent, Shares: len(of)})
+	}
+	c.SharesCapped = len(read) >= max
+}
+
+func (d *data) countSignals(c *kernel.Census, max int) {
+	entries := kernel.CensusEntries(max)
+	for _, s := range d.signals {
+		if s.Kept() && c.SignalsKept < entries {
+			c.SignalsKept++
+		}
+	}
+	for _, s := range d.openInOrder(perdure.Waiting) {
+		if kernel.WaitingOf(s) != "" && c.SignalWaiters < max {
+			c.SignalWaiters++
+		}
+	}
+	c.SignalsKeptCapped, c.SignalWaitersCapped = c.SignalsKept >= entries, c.SignalWaiters >= max
 }
 
 func (tx *tx) SaveStats(text json.RawMessage) error {

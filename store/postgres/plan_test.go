@@ -125,6 +125,8 @@ func checkPlans(t *testing.T, rows int) {
 		{"Census, due steps", countDueSQL, []string{"due_pkey", "step_pkey"}},
 		{"Census, runs", countRunsSQL, []string{"out_pkey", "step_pkey"}},
 		{"Census, alerts", countAlertsSQL, []string{"alert_open"}},
+		{"Census, shares", countSharesSQL, []string{"share_waiting", "lane_open"}},
+		{"Census, signals", countCensusSignalsSQL, []string{"signal_kept", "waiter_pkey"}},
 		{"Stats", statsSQL, nil},
 		{"Series", seriesSQL, []string{"series_pkey"}},
 		{"ForgetSeries", forgetSeriesSQL, []string{"series_pkey"}},
@@ -367,7 +369,7 @@ func TestCensusReadsNoMoreThanItsBound(t *testing.T) {
 	conn, settings := planner(t)
 	fill(t, conn, 5000)
 	for name, sql := range map[string]string{"bundles": countBundlesSQL, "jobs": countOpenSQL, "jobs with rows": countFirstsSQL, "ready steps": countReadySQL,
-		"closed lanes": countClosedSQL, "due steps": countDueSQL, "runs": countRunsSQL, "alerts": countAlertsSQL} {
+		"closed lanes": countClosedSQL, "due steps": countDueSQL, "runs": countRunsSQL, "alerts": countAlertsSQL, "shares": countSharesSQL, "signals": countCensusSignalsSQL} {
 		args := fmt.Sprint(most)
 		if strings.Contains(sql, "$2") {
 			args += ", " + fmt.Sprint(most)

@@ -272,15 +272,21 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 	return used, holders, err
 }
 
-const closedKeysSQL = `select l.closed_key, sum(r.n)::bigint from (
-		select closed_key, agent, lane from perdure.lane where closed_name = $1 order by closed_key, ord limit $2) l
+const closedKeysSQL = `select l.closed_key, l.limits, r.n from (
+		select closed_key, agent, lane, limits, ord from perdure.lane where closed_name = $1 order by closed_key, ord, agent, lane limit $2) l
 	cross join lateral (select count(*) as n from (select from perdure.ready where agent = l.agent and lane = l.lane limit $3) x) r
-	where r.n > 0 group by l.closed_key order by 2 desc, 1 limit $4`
+	order by l.closed_key, l.ord, l.agent, l.lane`
 
 func (s *Store) ClosedKeys(ctx context.Context, limit string, max int) ([]kernel.ClosedKey, error) {
-	return query(ctx, s, pgwire.New(closedKeysSQL).Text(limit).Int(kernel.MaxKeyLanes).Int(kernel.MaxKeyReady).Int(max), func(r *pgwire.Reader) kernel.ClosedKey {
-		return kernel.ClosedKey{Key: r.Text(), Ready: int(r.Int64())}
+	var keys kernel.ClosedKeys
+	err := s.send(ctx, func() []*pgwire.Statement {
+		keys = kernel.ClosedKeys{Limit: limit}
+		return []*pgwire.Statement{pgwire.New(closedKeysSQL).Text(limit).Int(kernel.MaxKeyLanes).Int(kernel.MaxKeyReady).Each(func(r *pgwire.Reader) error {
+			keys.Add(r.Text(), kernel.Needs(r.Text()), int(r.Int64()))
+			return nil
+		})}
 	})
+	return keys.First(max), err
 }
 
 func (s *Store) Cell(ctx context.Context) (int, error) {

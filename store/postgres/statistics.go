@@ -77,6 +77,15 @@ const (
 			select kind, code, type, step, raised_at from perdure.alert where closed_at is null and id > 0 order by id desc limit $1) a
 		group by 1, 2, 3, 4`
 
+	// countSharesSQL counts the shares of each agent that have open lanes. A share has a row for each of its classes of lanes. The
+	// third number is how many rows were read.
+	countSharesSQL = `with s as materialized (select agent, share, class from perdure.share where waiting order by agent, kind, served, share limit $1)
+		select s.agent, count(distinct s.share) filter (where l.open), count(*) from s cross join lateral (
+			select exists (select from perdure.lane l where l.agent = s.agent and l.class = s.class and l.closed_name is null offset 0) as open) l
+		group by s.agent`
+	countCensusSignalsSQL = `select (select count(*)::int from (select from perdure.signal where taken is null limit $1) k),
+		(select count(*)::int from (select from perdure.waiter order by topic, job, idx limit $2) w)`
+
 	statsSQL     = "select text from perdure.stats where one"
 	saveStatsSQL = "insert into perdure.stats (text) values ($1) on conflict (one) do update set text = excluded.text"
 	putSeriesSQL = `insert into perdure.series (minute, node, scope, name, outcome, n)
@@ -92,10 +101,11 @@ const (
 // Census counts in one round trip.
 func (s *Store) Census(ctx context.Context, most int) (c *kernel.Census, err error) {
 	var firsts, rows, open int
+	entries := kernel.CensusEntries(most)
 	err = s.send(ctx, func() []*pgwire.Statement {
 		c = &kernel.Census{}
 		firsts, rows, open = 0, 0, 0
-		due, runs, alerts := 0, 0, 0
+		due, runs, alerts, shares := 0, 0, 0, 0
 		each := func(st *pgwire.Statement, read func(*pgwire.Reader)) *pgwire.Statement {
 			return st.Each(func(r *pgwire.Reader) error { read(r); return nil })
 		}
@@ -140,6 +150,18 @@ func (s *Store) Census(ctx context.Context, most int) (c *kernel.Census, err err
 				g := kernel.AlertGroup{Kind: perdure.AlertKind(r.Text()), Code: r.Text(), Type: r.Text(), Step: r.Text(), N: int(r.Int64()), Oldest: r.Time()}
 				alerts += g.N
 				c.Alerts, c.AlertsCapped = append(c.Alerts, g), alerts >= most
+			}),
+			each(pgwire.New(countSharesSQL).Int(most), func(r *pgwire.Reader) {
+				g := kernel.ShareGroup{Agent: r.Text(), Shares: int(r.Int64())}
+				if g.Shares > 0 {
+					c.Shares = append(c.Shares, g)
+				}
+				shares += int(r.Int64())
+				c.SharesCapped = shares >= most
+			}),
+			each(pgwire.New(countCensusSignalsSQL).Int(entries).Int(most), func(r *pgwire.Reader) {
+				c.SignalsKept, c.SignalWaiters = r.Int(), r.Int()
+				c.SignalsKeptCapped, c.SignalWaitersCapped = c.SignalsKept >= entries, c.SignalWaiters >= most
 			}),
 		}
 	})

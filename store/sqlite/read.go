@@ -325,14 +325,16 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 }
 
 func (s *Store) ClosedKeys(ctx context.Context, limit string, max int) ([]kernel.ClosedKey, error) {
-	return view(ctx, s, func(r *row) kernel.ClosedKey { return kernel.ClosedKey{Key: r.text(), Ready: r.int()} },
-		closedKeysSQL, limit, kernel.MaxKeyLanes, kernel.MaxKeyReady, atMost(max))
+	var keys kernel.ClosedKeys
+	err := s.with(ctx, func(c *conn) error {
+		keys = kernel.ClosedKeys{Limit: limit}
+		return eachRow(c, func(r *row) { keys.Add(r.text(), kernel.Needs(r.text()), r.int()) }, closedKeysSQL, limit, kernel.MaxKeyLanes, kernel.MaxKeyReady)
+	})
+	return keys.First(max), err
 }
 
-const closedKeysSQL = `SELECT closed_key, sum(ready) AS ready FROM (
-		SELECT l.closed_key, (SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE agent = l.agent AND lane = l.lane AND ready IS NOT NULL LIMIT ?3)) AS ready
-		FROM (SELECT closed_key, agent, lane FROM perdure_lane WHERE closed_name = ?1 ORDER BY closed_key, ord LIMIT ?2) l)
-	WHERE ready > 0 GROUP BY closed_key ORDER BY sum(ready) DESC, closed_key LIMIT ?4`
+const closedKeysSQL = `SELECT closed_key, limits, (SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE agent = l.agent AND lane = l.lane AND ready IS NOT NULL LIMIT ?3))
+	FROM perdure_lane l WHERE closed_name = ?1 ORDER BY closed_key, ord, agent, lane LIMIT ?2`
 
 // permit is a permit that a row holds.
 type permit struct {

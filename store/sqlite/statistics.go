@@ -32,14 +32,18 @@ const (
 	countAlertsSQL = `SELECT kind, code, type, step, count(*), min(raised_at)
 		FROM (SELECT kind, code, type, step, raised_at FROM perdure_alert WHERE closed_at IS NULL ORDER BY id DESC LIMIT ? + 0) GROUP BY 1, 2, 3, 4`
 	countFirstsSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_step INDEXED BY perdure_step_type WHERE idx = 0 LIMIT ? + 0)`
-	sampleSQL      = `SELECT idx = 0 AND open IS NULL FROM perdure_step WHERE id >= ? ORDER BY id LIMIT 1`
+	countSharesSQL = `SELECT agent, count(DISTINCT share), count(*)
+		FROM (SELECT agent, share FROM perdure_share INDEXED BY perdure_share_waiting WHERE waiting = 1 ORDER BY agent, kind, served, share LIMIT ? + 0) GROUP BY agent`
+	countKeptSQL    = `SELECT count(*) FROM (SELECT 1 FROM perdure_signal INDEXED BY perdure_signal_kept WHERE taken IS NULL LIMIT ? + 0)`
+	countWaitersSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_step INDEXED BY perdure_step_topic WHERE topic IS NOT NULL AND phase = 1 LIMIT ? + 0)`
+	sampleSQL       = `SELECT idx = 0 AND open IS NULL FROM perdure_step WHERE id >= ? ORDER BY id LIMIT 1`
 )
 
 // Census counts with statements that each end after some rows. They see different commits if others are made meanwhile.
 func (s *Store) Census(ctx context.Context, max int) (c *kernel.Census, err error) {
 	c = &kernel.Census{Now: s.clock.now()}
 	err = s.with(ctx, func(db *conn) error {
-		for _, count := range []func(*conn, *kernel.Census, int) error{countJobs, countReady, countClosed, countNeeding, countDue, countRuns, countAlerts} {
+		for _, count := range []func(*conn, *kernel.Census, int) error{countJobs, countReady, countClosed, countNeeding, countDue, countRuns, countAlerts, countShares, countSignals} {
 			if err := count(db, c, max); err != nil {
 				return err
 			}
@@ -223,6 +227,26 @@ func countAlerts(db *conn, c *kernel.Census, max int) error {
 		c.Alerts = append(c.Alerts, g)
 	}, countAlertsSQL, atMost(max))
 	c.AlertsCapped = sum >= max
+	return err
+}
+
+func countShares(db *conn, c *kernel.Census, max int) error {
+	read := 0
+	err := eachRow(db, func(r *row) {
+		c.Shares = append(c.Shares, kernel.ShareGroup{Agent: r.text(), Shares: r.int()})
+		read += r.int()
+	}, countSharesSQL, atMost(max))
+	c.SharesCapped = read >= max
+	return err
+}
+
+func countSignals(db *conn, c *kernel.Census, max int) (err error) {
+	entries := kernel.CensusEntries(max)
+	if c.SignalsKept, err = one(db, (*row).int, countKeptSQL, atMost(entries)); err != nil {
+		return err
+	}
+	c.SignalWaiters, err = one(db, (*row).int, countWaitersSQL, atMost(max))
+	c.SignalsKeptCapped, c.SignalWaitersCapped = c.SignalsKept >= entries, c.SignalWaiters >= max
 	return err
 }
 

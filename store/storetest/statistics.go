@@ -17,8 +17,11 @@ var statisticsChecks = []check{
 	{"Statistics/ReadyStepsByAgent", censusOfReady},
 	{"Statistics/ClosedLanesByLimit", censusOfClosed},
 	{"Statistics/KeysThatMostStepsWaitFor", closedKeys},
+	{"Statistics/WhatStepsWantOfAKey", wantsOfKeys},
 	{"Statistics/StepsThatWaitForATime", censusOfDue},
 	{"Statistics/AlertsByKindCodeAndType", censusOfAlerts},
+	{"Statistics/SharesOfAgents", censusOfShares},
+	{"Statistics/SignalsAndTheirWaiters", censusOfSignals},
 	{"Statistics/CountsAreBounded", censusIsBounded},
 	{"Statistics/SavedTextIsRead", savedStats},
 	{"Statistics/SeriesSumsNodes", series},
@@ -44,6 +47,7 @@ func sortCensus(c *kernel.Census) {
 	slices.SortFunc(c.Due, func(a, b kernel.DueGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Runs, func(a, b kernel.RunGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Alerts, func(a, b kernel.AlertGroup) int { return compareText(a, b) })
+	slices.SortFunc(c.Shares, func(a, b kernel.ShareGroup) int { return compareText(a, b) })
 }
 
 func compareText[T any](a, b T) int {
@@ -148,10 +152,13 @@ func closedKeys(s *suite) {
 		closed(key, kernel.LimitKey{Name: "ads", Key: key})
 	}
 	closed("d", kernel.LimitKey{Name: "mail"})
-	a, b, c, e := kernel.ClosedKey{Key: "a", Ready: 1}, kernel.ClosedKey{Key: "b", Ready: 2}, kernel.ClosedKey{Key: "c", Ready: 1}, kernel.ClosedKey{Key: "e", Ready: 1}
+	of := func(key string, ready int) kernel.ClosedKey {
+		return kernel.ClosedKey{Key: key, Ready: ready, Wants: []kernel.Want{{Amount: 1, OfLimit: 1, Steps: ready}}}
+	}
+	a, b, c, e := of("a", 1), of("b", 2), of("c", 1), of("e", 1)
 	keys("ads", 9, b, a, c, e)
 	keys("ads", 2, b, a)
-	keys("mail", 9, kernel.ClosedKey{Ready: 1})
+	keys("mail", 9, of("", 1))
 	keys("none", 9)
 	s.changeStep(ref(6, 0), waitUntil(at(time.Hour)))
 	keys("ads", 9, b, a, c)
@@ -160,6 +167,24 @@ func closedKeys(s *suite) {
 		s.must(err)
 	})
 	keys("ads", 9, a, c)
+}
+
+// Steps that wait for a key are counted by how many permits they need, in the order of the first steps.
+func wantsOfKeys(s *suite) {
+	need := func(amount int, more string) kernel.Needs {
+		return kernel.Needs(fmt.Sprintf(`[{"name":"ads","key":"a","amount":%d}%s]`, amount, more))
+	}
+	other := need(5, `,{"name":"ads","key":"b","amount":2},{"name":"mail","amount":9}`)
+	s.submit(withNeeds(need(7, ""), newJob(1, 1)), withNeeds(need(2, ""), newJob(2, 2)), withNeeds(other, newJob(3, 1)), withNeeds(need(7, `,{"name":"mail"}`), newJob(4, 1)))
+	s.limit("ads", 1)
+	var c kernel.Changes
+	for _, needs := range []kernel.Needs{need(2, ""), need(7, ""), need(7, `,{"name":"mail"}`), other} {
+		c.CloseLanes = append(c.CloseLanes, kernel.ClosedLane{LaneRef: kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", needs)}, For: kernel.LimitKey{Name: "ads", Key: "a"}})
+	}
+	s.save(&c)
+	got, err := s.store.ClosedKeys(ctx, "ads", 9)
+	s.must(err)
+	s.equal("keys", got, []kernel.ClosedKey{{Key: "a", Ready: 5, Wants: []kernel.Want{{Amount: 7, OfLimit: 7, Steps: 2}, {Amount: 2, OfLimit: 2, Steps: 2}, {Amount: 5, OfLimit: 7, Steps: 1}}}})
 }
 
 func censusOfDue(s *suite) {
@@ -190,6 +215,60 @@ func censusOfAlerts(s *suite) {
 func sortedAlerts(list ...kernel.AlertGroup) []kernel.AlertGroup {
 	slices.SortFunc(list, compareText)
 	return list
+}
+
+// A share counts once for its agent, whatever limits its steps need, and only while one of its lanes is open. Steps without a
+// share do not count.
+func censusOfShares(s *suite) {
+	s.fair(nil)
+	s.limit("ads", 1)
+	s.submit(shared("a", newJob(1, 1)), shared("a", withNeeds(adsNeed("x"), newJob(2, 1))), shared("a", withNeeds(adsNeed("y"), newJob(3, 1))),
+		shared("b", withNeeds(adsNeed("x"), newJob(4, 1))), shared("c", newJob(5, 1)), newJob(6, 1))
+	shares := func(what string, want ...kernel.ShareGroup) {
+		s.Helper()
+		s.equal(what, s.census(manyRows).Shares, want)
+	}
+	shares("three", kernel.ShareGroup{Agent: "http", Shares: 3})
+	lane := func(value string) kernel.LaneRef {
+		return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", adsNeed("x").WithShare(value))}
+	}
+	x := kernel.LimitKey{Name: "ads", Key: "x"}
+	s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: lane("a"), For: x}, {LaneRef: lane("b"), For: x}}})
+	shares("b has no open lane", kernel.ShareGroup{Agent: "http", Shares: 2})
+	if c := s.census(3); !c.SharesCapped || len(c.Shares) > 1 || len(c.Shares) == 1 && c.Shares[0].Shares > 3 {
+		s.Errorf("capped %v: %+v", c.SharesCapped, c.Shares)
+	}
+	s.changeStep(ref(5, 0), run("h", "", at(time.Minute)))
+	shares("c is dispatched", kernel.ShareGroup{Agent: "http", Shares: 1})
+	for _, n := range []int{1, 3} {
+		s.changeStep(ref(n, 0), run("h", "", at(time.Minute)))
+	}
+	shares("none")
+}
+
+// Signals count while they are kept, and steps while they wait for one. More of them than of rows are counted.
+func censusOfSignals(s *suite) {
+	taken := newSignal(paid, "taken", 0)
+	taken.Taken, taken.Data = []string{"x"}, nil
+	changes := sends(newSignal(paid, "a", 0), newSignal("x/p1", "a", 0), taken)
+	for n := range 30 {
+		changes.Signals = append(changes.Signals, kernel.SignalChange{Signal: newSignal(paid, fmt.Sprint(n), 0)})
+	}
+	s.save(changes)
+	s.submit(newJob(1, 2), newJob(2, 1))
+	for _, r := range refs(1, 0, 1, 1) {
+		s.changeStep(r, func(st *kernel.Step) { st.Phase, st.Topic = perdure.Waiting, paid })
+	}
+	count := func(what string, max int, want ...any) {
+		s.Helper()
+		c := s.census(max)
+		s.equal(what, []any{c.SignalsKept, c.SignalsKeptCapped, c.SignalWaiters, c.SignalWaitersCapped}, want)
+	}
+	count("all", manyRows, 32, false, 2, false)
+	count("as many steps as the bound", 2, 32, false, 2, true)
+	count("more of both", 1, kernel.CensusEntries(1), true, 1, true)
+	s.changeStep(ref(1, 1), func(st *kernel.Step) { st.Topic = ""; waitUntil(at(time.Hour))(st) })
+	count("a step waits for a time instead", manyRows, 32, false, 1, false)
 }
 
 // Each count stops at the bound, and says so (F157).

@@ -12,7 +12,7 @@ import { useLoad } from "../load.ts";
 import { goOnFromHere, place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { unknownMark } from "../state.ts";
-import type { Definition, Job, PageDefinition } from "../types.ts";
+import type { Job, PageDefinition, StoredDefinition } from "../types.ts";
 import { toYaml } from "../yaml.ts";
 import { actMessage, Ago, AsOf, Copy, plural, ProblemNote, shellWord, State, useTitle, Waiting } from "../widgets.tsx";
 
@@ -80,11 +80,11 @@ function DefinitionList() {
 function DefinitionPage({ name }: { name: string }) {
   useTitle(name);
   const { query } = place.value;
-  const page = useLoad<Definition>(callUrl(["v1", "definitions", name]), 5000);
+  const page = useLoad<StoredDefinition>(callUrl(["v1", "definitions", name]), 5000);
   const version = Number(query.get("version")) || page.data?.current || 0;
   const against = Number(query.get("against")) || 0;
-  const shown = useLoad<Definition>(version ? callUrl(["v1", "definitions", `${name}@${version}`]) : "", 0);
-  const other = useLoad<Definition>(against ? callUrl(["v1", "definitions", `${name}@${against}`]) : "", 0);
+  const shown = useLoad<StoredDefinition>(version ? callUrl(["v1", "definitions", `${name}@${version}`]) : "", 0);
+  const other = useLoad<StoredDefinition>(against ? callUrl(["v1", "definitions", `${name}@${against}`]) : "", 0);
   const submitting = useSignal(false);
   const { sending, problem, send } = useSend();
   const current = page.data?.current;
@@ -176,7 +176,7 @@ function DefinitionPage({ name }: { name: string }) {
   );
 }
 
-function Text({ definition }: { definition: Definition }) {
+function Text({ definition }: { definition: StoredDefinition }) {
   const text = useMemo(() => {
     const { type, steps, ...rest } = definition.definition as { [name: string]: Json };
     return toYaml({ type: type!, ...rest, steps: steps! }); // the stored text has its fields in the order of the alphabet
@@ -198,7 +198,7 @@ function cut(text: string): string {
   return text.length > mostOfValue ? `${text.slice(0, mostOfValue)} …` : text;
 }
 
-function Differences({ name, from, to }: { name: string; from: Definition; to: Definition }) {
+function Differences({ name, from, to }: { name: string; from: StoredDefinition; to: StoredDefinition }) {
   const list = useMemo(() => differences(from.definition as Json, to.definition as Json), [from, to]);
   return (
     <section class="box data" aria-label="Differences">

@@ -6,7 +6,7 @@ import { place } from "../place.ts";
 import { link } from "../router.ts";
 import { unknownMark } from "../state.ts";
 import type { Limit, LimitKey, ListLimit, ListLimitKey } from "../types.ts";
-import { Ago, AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, nouns, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 const mostHolders = 8;
 
@@ -131,7 +131,10 @@ function KeyRow({ of }: { of: LimitKey }) {
         {of.max !== undefined && ` of ${of.max}`}
       </td>
       <td class="num c2">{of.rate ?? <span class="muted">–</span>}</td>
-      <td class="c2">{of.roomAt ? <Ago at={of.roomAt} /> : <span class="muted">–</span>}</td>
+      <td class="c2">
+        {of.roomAt ? <Ago at={of.roomAt} /> : !of.neverFit && <span class="muted">–</span>}
+        {of.neverFit !== undefined && ` never for ${of.neverFit} ${nouns(of.neverFit, "step")}`}
+      </td>
     </tr>
   );
 }

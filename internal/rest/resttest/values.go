@@ -334,7 +334,7 @@ func Full() *Service {
 		OnPauseSchedule:  func(context.Context, operate.SchedulePause) (*operate.ScheduleView, error) { return Schedule(), nil },
 		OnResumeSchedule: func(context.Context, operate.ScheduleResume) (*operate.ScheduleView, error) { return Schedule(), nil },
 		OnTriggerSchedule: func(context.Context, operate.ScheduleTrigger) (*operate.ScheduleFired, error) {
-			return &operate.ScheduleFired{Time: At, Job: ID, Created: true}, nil
+			return &operate.ScheduleFired{Time: At, Job: ID, Created: true, Unscheduled: true}, nil
 		},
 		OnBackfillSchedule: func(context.Context, operate.ScheduleBackfill) (*operate.BackfillView, error) { return Backfill(), nil },
 		OnNextTimes: func(context.Context, string, int) ([]time.Time, error) {
@@ -416,7 +416,7 @@ func Full() *Service {
 			return limit(name, perdure.LimitSettings{Max: new(3)})
 		},
 		OnLimitKeys: func(_ context.Context, q operate.LimitKeyQuery) ([]operate.LimitKeyView, error) {
-			return []operate.LimitKeyView{{Key: q.Key, KeyLimit: perdure.KeyLimit{Max: new(q.Limit), Rate: "5/s", Burst: 2}, Used: 3, Ready: 1000, ReadyCapped: true, RoomAt: At,
+			return []operate.LimitKeyView{{Key: q.Key, KeyLimit: perdure.KeyLimit{Max: new(q.Limit), Rate: "5/s", Burst: 2}, Used: 3, Ready: 1000, ReadyCapped: true, NeverFit: 4, RoomAt: At,
 				Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3, Key: "a&b", Amount: 2}}}}, nil
 		},
 		OnPutLimit: func(_ context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error) {
@@ -515,11 +515,12 @@ func Stats() *operate.Stats {
 		ReasonsLeftOut: 1,
 		Alerts:         []operate.AlertStats{{Kind: perdure.AlertParked, Type: "order", Step: "charge", Code: "503", N: 2, Oldest: At}},
 		AlertsCapped:   true, AlertsLeftOut: 1, AlertKinds: map[perdure.AlertKind]int{perdure.AlertParked: 2},
-		Agents:        []operate.AgentStats{{Agent: "http", Ready: 9, ReadyCapped: true, OldestReady: At, Running: 3, Nodes: 1, Slots: 4, Holders: 2, LastClaim: At, Refused: 2, Errors: map[string]int{"503": 5}}},
+		Agents:        []operate.AgentStats{{Agent: "http", Ready: 9, ReadyCapped: true, OldestReady: At, Running: 3, Nodes: 1, Slots: 4, Holders: 2, LastClaim: At, SharesWaiting: 3, SharesCapped: true, Refused: 2, Errors: map[string]int{"503": 5}}},
 		AgentsLeftOut: 1,
 		Limits:        []operate.LimitStats{{Limit: "ads", Used: 5, Max: new(5)}}, LimitsLeftOut: 1,
-		Nodes:  operate.NodeStats{Alive: 2, Dead: 1},
-		Series: operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
+		Signals: operate.SignalStats{Kept: operate.Tally{N: 7, Capped: true}, Waiters: operate.Tally{N: 6, Capped: true}},
+		Nodes:   operate.NodeStats{Alive: 2, Dead: 1},
+		Series:  operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
 }
 
 // Runs are a run with every value, and one with none that may be missing.

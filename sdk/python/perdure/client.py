@@ -1,4 +1,4 @@
-"""Calls of a server: jobs, acts of operators, limits, alerts, agents, nodes; and agents that work for it."""
+"""Calls of a server: jobs, acts of operators, limits, alerts, agents, schedules, definitions, nodes; and agents that work for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from .agent import Agent
 from .connection import ANSWER_TIMEOUT, Certificates, Connection, Stop, to_json
 from .errors import BacklogFull, Denied, Error, Invalid, Seconds, Unavailable, refusal, seconds
 from .host import Host
-from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, KeyLimit, Limit, Node, PageAlert, PageEntry, PageJob, SignalResult, StepDetail
+from .types import (AgentInfo, Alert, Backfill, BatchResult, Entry, Firing, Health, Job, KeyLimit, Limit, Node, PageAlert, PageDefinition, PageEntry,
+                    PageFiring, PageJob, PageSchedule, Schedule, ScheduleFired, SignalResult, StepDetail, StoredDefinition)
 
 Definition = Union[Mapping[str, Any], str, bytes]  # JSON as an object, or YAML as text
 
@@ -415,9 +416,14 @@ class Client:
         body = {k: v for k, v in {"reason": reason or UNSET, **more}.items() if v is not UNSET}
         return cast(Job, self._send("POST", f"{path}/{verb}", body, author))
 
-    def _send(self, method: str, path: str, body: Any, author: str = "", safe: bool = False) -> Any:
+    def _send(self, method: str, path: str, body: Any, author: str = "", safe: bool = False, query: str = "",
+              media: str = "application/json") -> Any:
         headers = {"Perdure-Author": _header("author", author)} if author else {}
-        return self._ask(method, path, body=None if body is None else to_json(body), headers=headers, safe=safe)[1]
+        if media == "application/json":
+            body = None if body is None else to_json(body)
+        else:
+            body = body.encode() if isinstance(body, str) else bytes(body)
+        return self._ask(method, path, query=query, body=body, media=media, headers=headers, safe=safe)[1]
 
     # Operations.
 
@@ -443,13 +449,14 @@ class Client:
         return cast(Limit, self._get(_named("limits", name)))
 
     def put_limit(self, name: str, max: Optional[int] = None, *, rate: str = "", burst: int = 0, per_key: "Union[int, KeyLimit, None]" = None,
-                  keys: "Optional[Mapping[str, KeyLimit]]" = None, author: str = "") -> Limit:
+                  keys: "Optional[Mapping[str, KeyLimit]]" = None, order: str = "", author: str = "") -> Limit:
         """Sets a limit: `job:TYPE` bounds the jobs of a type, `agent:NAME` the runs of an agent, and any other name the
         runs of the steps that have it in `limits`. max: permits held at once, 0 stops everything. rate: permits taken in
         a time, such as "5/s", and at once after a pause (burst). per_key: permits of each key held at once, or
-        {"max", "rate", "burst"}. keys: such bounds of single keys. What is not given has no bound."""
+        {"max", "rate", "burst"}. keys: such bounds of single keys. order: with "submitted" only the oldest job of each key
+        may run. What is not given has no bound."""
         of_key = {"max": per_key} if isinstance(per_key, int) else per_key
-        settings = {"max": max, "rate": rate or None, "burst": burst or None, "perKey": of_key, "keys": dict(keys) if keys else None}
+        settings = {"max": max, "rate": rate or None, "burst": burst or None, "perKey": of_key, "keys": dict(keys) if keys else None, "order": order or None}
         body = {k: v for k, v in settings.items() if v is not None}
         return cast(Limit, self._send("PUT", _named("limits", name), body, author))
 
@@ -493,6 +500,98 @@ class Client:
     def delete_agent(self, name: str, *, author: str = "") -> None:
         """Removes the settings of an agent, which has the defaults then."""
         self._send("DELETE", _named("agents", name), None, author)
+
+    # Schedules: jobs that start at given times.
+
+    def schedules(self, *, state: str = "") -> Iterator[Schedule]:
+        """Yields all schedules, in the order of their names. state: active, paused or ended ones only."""
+        return self._all(lambda cursor: self.list_schedules(state=state, limit=PAGE, cursor=cursor))
+
+    def list_schedules(self, *, state: str = "", limit: int = 0, cursor: str = "") -> PageSchedule:
+        """Returns one page of schedules, as list_jobs does."""
+        return cast(PageSchedule, self._page("/v1/schedules", [("state", state)], limit, cursor))
+
+    def get_schedule(self, name: str) -> Schedule:
+        """Returns a schedule with its next times and the jobs of it that run."""
+        return cast(Schedule, self._get(_named("schedules", name)))
+
+    def put_schedule(self, name: str, settings: Mapping[str, Any], *, dry_run: bool = False, author: str = "") -> Schedule:
+        """Creates or replaces a schedule. settings are those of docs/rest.md: one of `cron`, `every` and `at`, and `job`,
+        for example {"cron": "30 2 * * *", "timezone": "Europe/Warsaw", "job": {"definition": "report"}}. dry_run: stores
+        nothing, and returns what the schedule would be."""
+        query = "dryRun=true" if dry_run else ""
+        return cast(Schedule, self._send("PUT", _named("schedules", name), settings, author, safe=True, query=query))
+
+    def delete_schedule(self, name: str, *, author: str = "") -> None:
+        """Deletes a schedule with its history. Its jobs stay."""
+        self._send("DELETE", _named("schedules", name), None, author)
+
+    def pause_schedule(self, name: str, reason: str = "", *, author: str = "") -> Schedule:
+        """Pauses a schedule: it starts no jobs. Jobs that run go on."""
+        return cast(Schedule, self._send("POST", _named("schedules", name) + "/pause", {"reason": reason} if reason else {}, author, safe=True))
+
+    def resume_schedule(self, name: str, *, catch_up: bool = False, author: str = "") -> Schedule:
+        """Resumes a schedule. The times that have passed meanwhile are left out, or with catch_up caught up as after an
+        outage."""
+        return cast(Schedule, self._send("POST", _named("schedules", name) + "/resume", {"catchUp": catch_up}, author, safe=True))
+
+    def trigger_schedule(self, name: str, at: str = "", *, author: str = "") -> ScheduleFired:
+        """Starts the job of a time at once, also while the schedule is paused. at: the nominal time, such as
+        "2026-12-01T01:30:00Z"; by default now. A time that has a job already gets no second one, so that a call with a time
+        may be repeated; `created` says whether the job is new."""
+        return cast(ScheduleFired, self._send("POST", _named("schedules", name) + "/trigger", {"at": at} if at else {}, author, safe=bool(at)))
+
+    def backfill_schedule(self, name: str, from_: str, to: str, *, parallel: int = 0, dry_run: bool = False, again: bool = False,
+                          author: str = "") -> Backfill:
+        """Starts the jobs of the times from `from_` on and before `to` that have none. parallel: how many of them may be
+        unsettled at once; 4 if not given. again: also times that have a job get a new one. dry_run: stores nothing, and
+        returns which times would get one."""
+        body: Dict[str, Any] = {"from": from_, "to": to, "dryRun": dry_run, "again": again}
+        if parallel:
+            body["parallel"] = parallel
+        return cast(Backfill, self._send("POST", _named("schedules", name) + "/backfill", body, author, safe=dry_run))
+
+    def next_times(self, name: str, n: int = 0) -> List[str]:
+        """Returns the next times of a schedule: 5, or n, at most 100."""
+        query = f"n={n}" if n else ""
+        return cast("List[str]", self._ask("GET", _named("schedules", name) + "/next", query=query, safe=True)[1]["items"])
+
+    def firings(self, name: str) -> Iterator[Firing]:
+        """Yields the history of a schedule, newest first: each time with its job, or why it has none."""
+        return self._all(lambda cursor: self.list_firings(name, limit=PAGE, cursor=cursor))
+
+    def list_firings(self, name: str, *, limit: int = 0, cursor: str = "") -> PageFiring:
+        """Returns one page of the history of a schedule, as list_jobs does."""
+        return cast(PageFiring, self._page(_named("schedules", name) + "/firings", [], limit, cursor))
+
+    # Stored definitions. Each version is immutable, and one is the current one.
+
+    def definitions(self) -> Iterator[StoredDefinition]:
+        """Yields all stored definitions, in the order of their names, without the definitions themselves."""
+        return self._all(lambda cursor: self.list_definitions(limit=PAGE, cursor=cursor))
+
+    def list_definitions(self, *, limit: int = 0, cursor: str = "") -> PageDefinition:
+        """Returns one page of stored definitions, as list_jobs does."""
+        return cast(PageDefinition, self._page("/v1/definitions", [], limit, cursor))
+
+    def get_definition(self, name: str) -> StoredDefinition:
+        """Returns a stored definition: NAME is the current version, NAME@7 the seventh. For that of a job, see definition."""
+        return cast(StoredDefinition, self._get(_named("definitions", name)))
+
+    def put_definition(self, name: str, definition: Definition, *, author: str = "") -> StoredDefinition:
+        """Stores a definition as a new version. A mapping is sent as JSON, text as YAML. The same definition is the same
+        version. The first version becomes the current one; others are promoted."""
+        media = "application/json" if isinstance(definition, Mapping) else "application/yaml"
+        return cast(StoredDefinition, self._send("PUT", _named("definitions", name), definition, author, safe=True, media=media))
+
+    def promote_definition(self, name: str, version: int, *, author: str = "") -> StoredDefinition:
+        """Makes a version the current one."""
+        return cast(StoredDefinition, self._send("POST", _named("definitions", name) + "/promote", {"version": version}, author, safe=True))
+
+    def delete_definition(self, name: str, *, author: str = "") -> None:
+        """Deletes a version that is not the current one (NAME@7), or all of them (NAME). Jobs stay as they are. Conflict if a
+        schedule uses it."""
+        self._send("DELETE", _named("definitions", name), None, author)
 
     def list_nodes(self) -> List[Node]:
         """Returns the nodes of the grid, with the roles that each leads."""

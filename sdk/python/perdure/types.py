@@ -604,3 +604,167 @@ class _SignalResult(TypedDict):
 
 class SignalResult(_SignalResult, total=False):
     repeated: bool
+
+
+_BackfillKeywords = TypedDict("_BackfillKeywords", {"from": str})
+
+
+class _Backfill(_BackfillKeywords):
+    parallel: int
+    to: str
+
+
+class Backfill(_Backfill, total=False):
+    again: int
+    first: List[str]
+    next: str
+    ready: int
+    times: int
+
+
+class ScheduleCatchUp(TypedDict, total=False):
+    max: int
+    within: str
+
+
+class _ScheduleJob(TypedDict):
+    definition: Any
+
+
+class ScheduleJob(_ScheduleJob, total=False):
+    input: Any
+    labels: Dict[str, str]
+    priority: int
+
+
+class _ScheduleLast(TypedDict):
+    job: str
+    time: str
+
+
+class ScheduleLast(_ScheduleLast):
+    pass
+
+
+class _ScheduleSkipped(TypedDict):
+    catchUp: int
+    overlap: int
+
+
+class ScheduleSkipped(_ScheduleSkipped):
+    pass
+
+
+class _Schedule(TypedDict):
+    createdAt: str
+    fired: int
+    job: ScheduleJob
+    name: str
+    next: List[str]
+    running: List[str]
+    skipped: ScheduleSkipped
+    state: Literal["active", "paused", "ended"]
+    updatedAt: str
+    version: int
+
+
+_ScheduleOptionalKeywords = TypedDict("_ScheduleOptionalKeywords", {"from": str}, total=False)
+
+
+class Schedule(_Schedule, _ScheduleOptionalKeywords, total=False):
+    at: List[str]
+    backfill: Backfill
+    catchUp: ScheduleCatchUp
+    cron: Any
+    every: str
+    failures: int
+    jitter: str
+    last: ScheduleLast
+    overlap: Literal["skip", "queue", "allow", "replace"]
+    pauseAfter: int
+    paused: bool
+    pausedReason: str
+    timezone: str
+    until: str
+    waiting: List[str]
+
+
+class _PageSchedule(TypedDict):
+    items: List[Schedule]
+
+
+class PageSchedule(_PageSchedule, total=False):
+    count: Count
+    nextCursor: str
+    scannedBackTo: str
+
+
+class _ScheduleFired(TypedDict):
+    created: bool
+    job: str
+    time: str
+
+
+class ScheduleFired(_ScheduleFired, total=False):
+    unscheduled: bool
+
+
+class _Firing(TypedDict):
+    at: str
+    state: Literal["waiting", "running", "parked", "done", "undone", "unsure", "skipped"]
+    time: str
+
+
+class Firing(_Firing, total=False):
+    again: int
+    job: str
+    reason: Literal["overlap", "catchUp", "refused", "replaced", "trigger", "backfill"]
+    times: int
+    to: str
+
+
+class _PageFiring(TypedDict):
+    items: List[Firing]
+
+
+class PageFiring(_PageFiring, total=False):
+    count: Count
+    nextCursor: str
+    scannedBackTo: str
+
+
+class _DefinitionVersion(TypedDict):
+    author: str
+    createdAt: str
+    hash: str
+    version: int
+
+
+class DefinitionVersion(_DefinitionVersion):
+    pass
+
+
+class _StoredDefinition(TypedDict):
+    current: int
+    latest: int
+    name: str
+    updatedAt: str
+
+
+class StoredDefinition(_StoredDefinition, total=False):
+    author: str
+    createdAt: str
+    definition: Any
+    hash: str
+    version: int
+    versions: List[DefinitionVersion]
+
+
+class _PageDefinition(TypedDict):
+    items: List[StoredDefinition]
+
+
+class PageDefinition(_PageDefinition, total=False):
+    count: Count
+    nextCursor: str
+    scannedBackTo: str

@@ -56,7 +56,7 @@ class Recorder:
         last = path.rsplit("/", 1)[-1]
         if last == "submit":
             return 200, Read("BatchAnswer", results=[{} for _ in json.loads(body)["jobs"]])
-        lists = {"/v1/agents": "ListAgent", "/v1/limits": "ListLimit", "/v1/nodes": "ListNode"}
+        lists = {"/v1/agents": "ListAgent", "/v1/limits": "ListLimit", "/v1/nodes": "ListNode", "/v1/schedules/s/next": "ListTime"}
         return 200, Read(lists[path], items=[]) if path in lists else {"items": [], "phase": "settled"}
 
     def events(self, path, *, silence, until=None):
@@ -119,12 +119,35 @@ def all_of_the_client():
     call("close_alert", 12, "reason", author="anna")
     call("list_limits")
     call("get_limit", "job:t")
-    call("put_limit", "own", 10, rate="5/s", burst=9, per_key={"max": 2, "rate": "1/s", "burst": 4}, keys={"a": {"max": 3}}, author="anna")
+    call("put_limit", "own", 10, rate="5/s", burst=9, per_key={"max": 2, "rate": "1/s", "burst": 4}, keys={"a": {"max": 3}}, order="submitted", author="anna")
     call("delete_limit", "own", author="anna")
     call("list_agents")
     call("get_agent", "a")
     call("put_agent", "a", "10m", patience="2m", fair_by="job.labels.customer", weights={"gold": 4}, author="anna")
     call("delete_agent", "a", author="anna")
+    schedule = {"cron": "0 0 * * *", "timezone": "UTC", "every": "1h", "at": ["2031-01-01T08:00:00Z"], "overlap": "skip",
+                "job": {"definition": "order", "input": 1, "priority": 3, "labels": {"a": "b"}}, "catchUp": {"within": "2h", "max": 3}, "jitter": "5m",
+                "pauseAfter": 3, "from": "2031-01-01T08:00:00Z", "until": "2032-01-01T08:00:00Z", "paused": True}
+    call("schedules", state="paused")
+    call("list_schedules", state="paused", limit=10, cursor="c")
+    call("get_schedule", "s")
+    for overlap in ("skip", "queue", "allow", "replace"):
+        call("put_schedule", "s", {**schedule, "overlap": overlap}, dry_run=overlap == "skip", author="anna")
+    call("delete_schedule", "s", author="anna")
+    call("pause_schedule", "s", "reason", author="anna")
+    call("resume_schedule", "s", catch_up=True, author="anna")
+    call("trigger_schedule", "s", "2031-01-01T08:00:00Z", author="anna")
+    call("backfill_schedule", "s", "2031-01-01T08:00:00Z", "2031-01-02T08:00:00Z", parallel=2, dry_run=True, again=True, author="anna")
+    call("next_times", "s", 20)
+    call("firings", "s")
+    call("list_firings", "s", limit=10, cursor="c")
+    call("definitions")
+    call("list_definitions", limit=10, cursor="c")
+    call("get_definition", "order@7")
+    call("put_definition", "order", definition, author="anna")
+    call("put_definition", "order", "type: t")
+    call("promote_definition", "order", 7, author="anna")
+    call("delete_definition", "order@6", author="anna")
     call("list_nodes")
     call("job_schema")
     call("ready")

@@ -183,6 +183,35 @@ class TestServer(unittest.TestCase):
         self.assertIn(closed["id"], [a["id"] for a in self.client.list_alerts(job=job["id"], closed=True, limit=500)["items"]])
         self.assertRaises(NotFound, self.client.close_alert, 10**12)
 
+    def test_schedules_and_definitions(self):
+        definition = {"type": self.name, "steps": {"a": {"agent": self.name}}}
+        first = self.client.put_definition(self.name, definition)
+        second = self.client.put_definition(self.name, f"type: {self.name}\nsteps: {{b: {{agent: {self.name}}}}}")
+        again = self.client.put_definition(self.name, definition, author="anna")
+        self.assertEqual([first["version"], second["version"], second["current"], again["version"]], [1, 2, 1, 1])
+        self.assertEqual(self.client.promote_definition(self.name, 2)["current"], 2)
+        self.assertEqual(self.client.get_definition(f"{self.name}@1")["definition"]["type"], self.name)
+        self.assertIn(self.name, [d["name"] for d in self.client.definitions()])
+
+        settings = {"cron": "30 2 * * *", "timezone": "Europe/Warsaw", "job": {"definition": self.name}}
+        self.assertEqual(self.client.put_schedule(self.name, settings, dry_run=True)["name"], self.name)
+        self.assertRaises(NotFound, self.client.get_schedule, self.name)
+        self.assertEqual(self.client.put_schedule(self.name, settings)["version"], 1)
+        self.assertEqual(self.client.pause_schedule(self.name, "the warehouse moves")["state"], "paused")
+        self.assertIn(self.name, [s["name"] for s in self.client.schedules(state="paused")])
+        dry = self.client.backfill_schedule(self.name, "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z", parallel=2, dry_run=True)
+        self.assertEqual(dry["first"], ["2026-01-01T01:30:00Z", "2026-01-02T01:30:00Z"])
+        fired = self.client.trigger_schedule(self.name, "2026-01-01T01:30:00Z")
+        self.assertEqual((fired["created"], fired.get("unscheduled")), (True, None))
+        self.assertEqual(self.client.trigger_schedule(self.name, "2026-01-01T01:30:00Z")["job"], fired["job"])
+        self.assertEqual([f["job"] for f in self.client.firings(self.name)], [fired["job"]])
+        self.assertEqual(self.client.resume_schedule(self.name)["state"], "active")
+        self.assertEqual(len(self.client.next_times(self.name, 3)), 3)
+        self.assertRaises(Conflict, self.client.delete_definition, self.name)
+        self.client.delete_schedule(self.name)
+        self.client.delete_definition(self.name, author="anna")
+        self.assertRaises(NotFound, self.client.get_definition, self.name)
+
     def test_limits_agents_nodes(self):
         limit = self.client.put_limit(f"job:{self.name}", 3)
         self.assertEqual((limit["name"], limit["max"]), (f"job:{self.name}", 3))

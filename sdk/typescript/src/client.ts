@@ -15,8 +15,9 @@ import { bytes, parse, stringify } from "./json.ts";
 import { Listing, type Page } from "./listing.ts";
 import { type Ask, Transport, answerMs, listIn } from "./transport.ts";
 import type { JobDefinition } from "./definition.ts";
-import type { AgentInfo, AgentSettings, Alert, ApproveBody, BatchAnswer, BatchResult, EditOptions, Entry, Job, JobValues, Limit, LimitSettings, ListAgent, ListLimit, ListNode,
-  Node, PageAlert, PageEntry, PageJob, Phase, Reason, ReasonBody, SettleOptions, SignalBody, SignalResult, State, StepDetail } from "./types.ts";
+import type { AgentInfo, AgentSettings, Alert, ApproveBody, Backfill, BackfillOptions, BatchAnswer, BatchResult, EditOptions, Entry, Firing, Job, JobValues, Limit, LimitSettings,
+  ListAgent, ListLimit, ListNode, ListTime, Node, PageAlert, PageDefinition, PageEntry, PageFiring, PageJob, PageSchedule, Phase, Reason, ReasonBody, ResumeScheduleBody, Schedule,
+  ScheduleFired, ScheduleSettings, SettleOptions, SignalBody, SignalResult, State, StepDetail, StoredDefinition } from "./types.ts";
 
 const maxBatch = 1000; // jobs in a call
 const maxBatchBytes = 16 << 20; // of a call's body, and of its definition as often as there are jobs
@@ -82,6 +83,16 @@ export interface ActOptions extends CallOptions {
 export interface SignalOptions extends ActOptions {
   /** An id or key: only steps of this job receive the signal. */
   job?: string | undefined;
+}
+
+export interface PutScheduleOptions extends ActOptions {
+  /** Stores nothing, and answers what the schedule would be. */
+  dryRun?: boolean | undefined;
+}
+
+/** What `listSchedules` selects schedules by. */
+export interface ScheduleFilter {
+  state?: Schedule["state"] | undefined;
 }
 
 export interface SubmitAllOptions extends CallOptions {
@@ -501,6 +512,89 @@ export class Client {
     await this.#change("DELETE", agentPath(name), undefined, options);
   }
 
+  // Schedules: jobs that start at given times.
+
+  /** The schedules, in the order of their names. */
+  listSchedules(filter: ScheduleFilter = {}, options: CallOptions = {}): Listing<Schedule> {
+    return this.#listing<PageSchedule, Schedule>("/v1/schedules", queryOf({ state: filter.state }), options);
+  }
+
+  /** A schedule with its next times and the jobs of it that run. */
+  async getSchedule(name: string, options: CallOptions = {}): Promise<Schedule> {
+    return await this.#get<Schedule>(schedulePath(name), options);
+  }
+
+  /** Creates or replaces a schedule: `{ cron: "30 2 * * *", timezone: "Europe/Warsaw", job: { definition: "report" } }`. */
+  async putSchedule(name: string, settings: ScheduleSettings, options: PutScheduleOptions = {}): Promise<Schedule> {
+    return await this.#change<Schedule>("PUT", schedulePath(name), settings, options, true, queryOf({ dryRun: options.dryRun ? "true" : undefined }));
+  }
+
+  /** Deletes a schedule with its history. Its jobs stay. */
+  async deleteSchedule(name: string, options: ActOptions = {}): Promise<void> {
+    await this.#change("DELETE", schedulePath(name), undefined, options);
+  }
+
+  /** Pauses a schedule: it starts no jobs. Jobs that run go on. */
+  async pauseSchedule(name: string, reason = "", options: ActOptions = {}): Promise<Schedule> {
+    return await this.#change<Schedule>("POST", `${schedulePath(name)}/pause`, reason ? { reason } satisfies ReasonBody : {}, options, true);
+  }
+
+  /** Resumes a schedule. The times that have passed meanwhile are left out; with `catchUp` they are caught up as after an
+   * outage. */
+  async resumeSchedule(name: string, resume: ResumeScheduleBody = {}, options: ActOptions = {}): Promise<Schedule> {
+    return await this.#change<Schedule>("POST", `${schedulePath(name)}/resume`, resume, options, true);
+  }
+
+  /** Starts the job of a time at once, also while the schedule is paused. `at` is the nominal time, such as
+   * "2026-12-01T01:30:00Z"; "" is now. A time that has a job already gets no second one: `created` is false then. */
+  async triggerSchedule(name: string, at = "", options: ActOptions = {}): Promise<ScheduleFired> {
+    return await this.#change<ScheduleFired>("POST", `${schedulePath(name)}/trigger`, at ? { at } : {}, options, at !== "");
+  }
+
+  /** Starts the jobs of the times from `from` on and before `to` that have none. */
+  async backfillSchedule(name: string, backfill: BackfillOptions, options: ActOptions = {}): Promise<Backfill> {
+    return await this.#change<Backfill>("POST", `${schedulePath(name)}/backfill`, backfill, options, backfill.dryRun === true);
+  }
+
+  /** The next times of a schedule: 5, or `n`, at most 100. */
+  async nextTimes(name: string, n?: number, options: CallOptions = {}): Promise<string[]> {
+    return listIn(await this.#get<ListTime>(`${schedulePath(name)}/next`, options, queryOf({ n: n === undefined ? undefined : String(n) })), "items");
+  }
+
+  /** The history of a schedule, newest first: each time with its job, or why it has none. */
+  listFirings(name: string, options: CallOptions = {}): Listing<Firing> {
+    return this.#listing<PageFiring, Firing>(`${schedulePath(name)}/firings`, queryOf({}), options);
+  }
+
+  // Stored definitions. Each version is immutable, and one is the current one.
+
+  /** The stored definitions, in the order of their names, without the definitions themselves. */
+  listDefinitions(options: CallOptions = {}): Listing<StoredDefinition> {
+    return this.#listing<PageDefinition, StoredDefinition>("/v1/definitions", queryOf({}), options);
+  }
+
+  /** A stored definition: NAME is the current version, NAME@7 the seventh. For that of a job, see `definition`. */
+  async getDefinition(name: string, options: CallOptions = {}): Promise<StoredDefinition> {
+    return await this.#get<StoredDefinition>(definitionPath(name), options);
+  }
+
+  /** Stores a definition as a new version. The same definition is the same version. The first version becomes the current one;
+   * others are promoted. */
+  async putDefinition(name: string, definition: Definition, options: ActOptions = {}): Promise<StoredDefinition> {
+    return await this.#change<StoredDefinition>("PUT", definitionPath(name), definition, options);
+  }
+
+  /** Makes a version the current one. */
+  async promoteDefinition(name: string, version: number, options: ActOptions = {}): Promise<StoredDefinition> {
+    return await this.#change<StoredDefinition>("POST", `${definitionPath(name)}/promote`, { version }, options, true);
+  }
+
+  /** Deletes a version that is not the current one (NAME@7), or all of them (NAME). Jobs stay as they are. A conflict if a
+   * schedule uses it. */
+  async deleteDefinition(name: string, options: ActOptions = {}): Promise<void> {
+    await this.#change("DELETE", definitionPath(name), undefined, options);
+  }
+
   /** The processes that share the store, with their agents and roles. */
   async listNodes(options: CallOptions = {}): Promise<Node[]> {
     return listIn(await this.#get<ListNode>("/v1/nodes", options), "items");
@@ -537,10 +631,13 @@ export class Client {
     return (await this.#ask("GET", path, { signal: options.signal, ...(query ? { query } : {}) }, true)).value as T;
   }
 
-  /** A call that changes something. What was set by PUT may be set again; others are repeated only if they are `safe`. */
-  async #change<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object | undefined, options: ActOptions, safe = method === "PUT"): Promise<T> {
+  /** A call that changes something. What was set by PUT may be set again; others are repeated only if they are `safe`. A body
+   * that is a text is YAML. */
+  async #change<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object | string | undefined, options: ActOptions, safe = method === "PUT",
+    query?: URLSearchParams): Promise<T> {
+    const content = typeof body === "string" ? { body, contentType: "application/yaml" } : body === undefined ? {} : { body: stringify(body) };
     return (await this.#ask(method, path, {
-      ...(body === undefined ? {} : { body: stringify(body) }), signal: options.signal,
+      ...content, signal: options.signal, ...(query ? { query } : {}),
       ...(options.author ? { headers: { "Perdure-Author": headerText(options.author) } } : {}),
     }, safe)).value as T;
   }
@@ -641,6 +738,8 @@ const pathOf = (ref: string): string => `/v1/jobs/${segment(ref, "a job is named
 
 const stepPath = (ref: string, step: string): string => `${pathOf(ref)}/steps/${segment(step, "a step has a name")}`;
 const limitPath = (name: string): string => `/v1/limits/${segment(name, "a limit is named job:TYPE, agent:NAME, or by a name of your own")}`;
+const schedulePath = (name: string): string => `/v1/schedules/${segment(name, "a schedule has a name")}`;
+const definitionPath = (name: string): string => `/v1/definitions/${segment(name, "a stored definition has a name")}`;
 const agentPath = (name: string): string => `/v1/agents/${segment(name, "an agent has a name")}`;
 
 function segment(name: string, otherwise: string): string {

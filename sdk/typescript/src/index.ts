@@ -10,7 +10,7 @@
 
 export { Agent, type Op, Run, testRun } from "./agent.ts";
 export type { ArtifactReference } from "./artifact.ts";
-export { type ActOptions, type AlertFilter, type CallOptions, Client, type ClientOptions, type Definition, type HostSettings, type ListFilter, type ServeOptions,
+export { type ActOptions, type AlertFilter, type CallOptions, Client, type ClientOptions, type Definition, type HostSettings, type ListFilter, type PutScheduleOptions, type ScheduleFilter, type ServeOptions,
   type SignalOptions, type SubmitAllOptions, type SubmitOptions, atRest } from "./client.ts";
 export type * from "./definition.ts";
 export { type CancelReason, Cancelled, type ErrorCode, Failed, type FailedOptions, NoEffect, NotDrained, PerdureError,

@@ -59,6 +59,8 @@ export interface AgentStats {
   oldestReady?: string;
   readyCapped?: boolean;
   refused?: number;
+  sharesCapped?: boolean;
+  sharesWaiting?: number;
 }
 
 export interface Alert {
@@ -127,7 +129,7 @@ export interface Backfill {
   times?: number;
 }
 
-export interface BackfillBody {
+export interface BackfillOptions {
   /** The first time */
   from: string;
   /** All times are earlier; not later than now */
@@ -345,19 +347,6 @@ export interface ClaimBody {
 export interface Count {
   n: number;
   capped?: boolean;
-}
-
-export interface Definition {
-  current: number;
-  latest: number;
-  name: string;
-  updatedAt: string;
-  author?: string;
-  createdAt?: string;
-  definition?: unknown;
-  hash?: string;
-  version?: number;
-  versions?: DefinitionVersion[];
 }
 
 export interface DefinitionVersion {
@@ -701,6 +690,7 @@ export interface LimitKey {
   burst?: number;
   holders?: Holder[];
   max?: number;
+  neverFit?: number;
   rate?: string;
   readyCapped?: boolean;
   roomAt?: string;
@@ -908,7 +898,7 @@ export interface PageBulkRefusal {
 }
 
 export interface PageDefinition {
-  items: Definition[];
+  items: StoredDefinition[];
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;
@@ -1208,7 +1198,43 @@ export interface Schedule {
   waiting?: string[];
 }
 
-export interface ScheduleBody {
+export interface ScheduleCatchUp {
+  max?: number;
+  /** Go's syntax, and d for days */
+  within?: string;
+}
+
+export interface ScheduleFired {
+  created: boolean;
+  job: string;
+  time: string;
+  unscheduled?: boolean;
+}
+
+export interface ScheduleJob {
+  definition: unknown;
+  input?: unknown;
+  labels?: Record<string, string>;
+  priority?: number;
+}
+
+export interface ScheduleJobBody {
+  /** The definition, as in a submission: an object, or the text of a job file, without a key; or the name of a stored one: order, or order@7 */
+  definition: Record<string, unknown> | string;
+  /** In place of the definition's */
+  input?: unknown;
+  /** In place of the definition's */
+  labels?: Record<string, string>;
+  /** In place of the definition's */
+  priority?: number;
+}
+
+export interface ScheduleLast {
+  job: string;
+  time: string;
+}
+
+export interface ScheduleSettings {
   /** The job that is submitted. ${schedule.time}, ${schedule.previous} and ${schedule.name} in its texts are replaced */
   job: ScheduleJobBody;
   /** Single times, in whole seconds */
@@ -1233,41 +1259,6 @@ export interface ScheduleBody {
   timezone?: string;
   /** All jobs are for earlier times */
   until?: string;
-}
-
-export interface ScheduleCatchUp {
-  max?: number;
-  /** Go's syntax, and d for days */
-  within?: string;
-}
-
-export interface ScheduleFired {
-  created: boolean;
-  job: string;
-  time: string;
-}
-
-export interface ScheduleJob {
-  definition: unknown;
-  input?: unknown;
-  labels?: Record<string, string>;
-  priority?: number;
-}
-
-export interface ScheduleJobBody {
-  /** The definition, as in a submission: an object, or the text of a job file, without a key; or the name of a stored one: order, or order@7 */
-  definition: Record<string, unknown> | string;
-  /** In place of the definition's */
-  input?: unknown;
-  /** In place of the definition's */
-  labels?: Record<string, string>;
-  /** In place of the definition's */
-  priority?: number;
-}
-
-export interface ScheduleLast {
-  job: string;
-  time: string;
 }
 
 export interface ScheduleSkipped {
@@ -1338,6 +1329,11 @@ export interface SignalResult {
   repeated?: boolean;
 }
 
+export interface SignalStats {
+  kept: Tally;
+  waiters: Tally;
+}
+
 export interface StateNames {
   done?: string;
   undone?: string;
@@ -1351,6 +1347,7 @@ export interface Stats {
   nodes: NodeStats;
   reasons: ReasonStats[];
   series: Series;
+  signals: SignalStats;
   types: TypeStats[];
   agentsLeftOut?: number;
   alertKinds?: Record<string, number>;
@@ -1458,6 +1455,19 @@ export interface StepLimit {
 export interface StepWait {
   step: string;
   until?: string;
+}
+
+export interface StoredDefinition {
+  current: number;
+  latest: number;
+  name: string;
+  updatedAt: string;
+  author?: string;
+  createdAt?: string;
+  definition?: unknown;
+  hash?: string;
+  version?: number;
+  versions?: DefinitionVersion[];
 }
 
 export interface Tally {

@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 
-import { Agent, Client, type JobDefinition, NoEffect, RetryAfter, type Run } from "perdure";
+import { Agent, Client, type JobDefinition, NoEffect, RetryAfter, type Run, type ScheduleSettings } from "perdure";
 
 const client = new Client(process.argv[2], { author: "anna" });
 const ref = "order-1042";
@@ -68,6 +68,27 @@ assert.equal((await client.listAgents()).length, 1);
 assert.equal((await client.getAgent("http")).ageing, "10m");
 assert.equal((await client.putAgent("http", { ageing: "1h", patience: "2m", fairBy: "job.labels.customer", weights: { gold: 4 } })).ageing, "1h");
 await client.deleteAgent("http");
+const schedule: ScheduleSettings = { cron: "0 0 * * *", timezone: "UTC", job: { definition: "order", input: 1, priority: 3, labels: { a: "b" } },
+  catchUp: { within: "2h", max: 3 }, jitter: "5m", pauseAfter: 3, from: "2031-01-01T08:00:00Z", until: "2032-01-01T08:00:00Z", paused: true };
+for (const state of ["active", "paused", "ended"] as const) assert.ok((await client.listSchedules({ state }).all()).length > 0);
+assert.equal((await client.getSchedule("nightly")).name, "nightly");
+for (const overlap of ["skip", "queue", "allow", "replace"] as const) await client.putSchedule("nightly", { ...schedule, overlap });
+await client.putSchedule("nightly", { every: "1h", job: { definition } }, { dryRun: true });
+await client.putSchedule("nightly", { at: ["2031-01-01T08:00:00Z"], job: { definition } });
+await client.deleteSchedule("nightly");
+await client.pauseSchedule("nightly", "why");
+await client.resumeSchedule("nightly", { catchUp: true });
+assert.equal((await client.triggerSchedule("nightly", "2031-01-01T08:00:00Z")).created, true);
+await client.triggerSchedule("nightly");
+await client.backfillSchedule("nightly", { from: "2026-01-01T08:00:00Z", to: "2026-01-02T08:00:00Z", parallel: 2, dryRun: true, again: true });
+assert.ok((await client.nextTimes("nightly", 20)).length > 0);
+assert.ok((await client.listFirings("nightly").all()).length > 0);
+assert.ok((await client.listDefinitions().all()).length > 0);
+assert.equal(typeof (await client.getDefinition("order@7")).version, "number");
+await client.putDefinition("order", definition);
+await client.putDefinition("order", "type: order\nsteps: {charge: {agent: payments}}");
+await client.promoteDefinition("order", 7);
+await client.deleteDefinition("order@6");
 assert.equal((await client.listNodes())[0]?.leads[0]?.role, "supervisor");
 await client.jobSchema();
 await client.health();

@@ -206,6 +206,32 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
     assert.equal((await client.jobSchema()).title, "Perdure job");
   });
 
+  test("schedules and definitions", async () => {
+    const definition = { type: name, steps: { a: { agent: name } } };
+    const [first, second] = [await client.putDefinition(name, definition), await client.putDefinition(name, `type: ${name}\nsteps: {b: {agent: ${name}}}`)];
+    assert.deepEqual([first.version, second.version, second.current, (await client.putDefinition(name, definition)).version], [1, 2, 1, 1]);
+    assert.equal((await client.promoteDefinition(name, 2)).current, 2);
+    assert.ok((await client.listDefinitions().all()).some((d) => d.name === name));
+
+    const settings = { cron: "30 2 * * *", timezone: "Europe/Warsaw", job: { definition: name } };
+    assert.equal((await client.putSchedule(name, settings, { dryRun: true })).name, name);
+    await assert.rejects(client.getSchedule(name), { code: "notFound" });
+    assert.equal((await client.putSchedule(name, settings)).version, 1);
+    assert.equal((await client.pauseSchedule(name, "the warehouse moves")).state, "paused");
+    assert.ok((await client.listSchedules({ state: "paused" }).all()).some((s) => s.name === name));
+    const day = { from: "2026-01-01T00:00:00Z", to: "2026-01-03T00:00:00Z" };
+    assert.deepEqual((await client.backfillSchedule(name, { ...day, dryRun: true })).first, ["2026-01-01T01:30:00Z", "2026-01-02T01:30:00Z"]);
+    const fired = await client.triggerSchedule(name, "2026-01-01T01:30:00Z");
+    assert.deepEqual([fired.created, fired.unscheduled, (await client.triggerSchedule(name, "2026-01-01T01:30:00Z")).job], [true, undefined, fired.job]);
+    assert.deepEqual((await client.listFirings(name).all()).map((f) => f.job), [fired.job]);
+    assert.equal((await client.resumeSchedule(name)).state, "active");
+    assert.equal((await client.nextTimes(name, 3)).length, 3);
+    await assert.rejects(client.deleteDefinition(name), { code: "conflict" });
+    await client.deleteSchedule(name);
+    await client.deleteDefinition(name);
+    await assert.rejects(client.getDefinition(name), { code: "notFound" });
+  });
+
   test("any call", async () => {
     assert.deepEqual((await client.call("PUT", `/v1/limits/job:${name}`, { max: 3 }) as { max: number }).max, 3);
     assert.equal(await client.call("DELETE", `/v1/limits/job:${name}`), undefined);
