@@ -164,9 +164,15 @@ func TestListGoesOnAfterTheMachineStoodStill(t *testing.T) {
 // Children that are submitted later have ids between those of the jobs of a page, and can be more than a reading of the page has
 // room for. The jobs of the page are shown as they are all the same.
 func TestManyChildrenAmongTheJobsOfAPage(t *testing.T) {
-	gate := make(chan struct{})
+	gate, runs := make(chan struct{}), make(chan struct{}, 1)
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
 	a := perdure.NewAgent("a")
 	a.HandleAny(func(context.Context, *perdure.Run) (json.RawMessage, error) {
+		select {
+		case runs <- struct{}{}:
+		default:
+		}
 		<-gate
 		return nil, nil
 	})
@@ -199,6 +205,7 @@ func TestManyChildrenAmongTheJobsOfAPage(t *testing.T) {
 		}
 	}
 	await("one child exists", perdure.Waiting, "p", 1)
+	<-runs
 	submitKey(t, n, "q")
 	s := followJobs(t, n, perdure.JobQuery{Limit: 3})
 	for end := time.Now().Add(time.Minute); !slices.Equal(s.take(), []string{"page q:waiting :running p:waiting"}); time.Sleep(10 * time.Millisecond) {
@@ -206,7 +213,7 @@ func TestManyChildrenAmongTheJobsOfAPage(t *testing.T) {
 			t.Fatal("the page is not shown")
 		}
 	}
-	close(gate)
+	open()
 	await("the children have ended", perdure.Settled, "p", 0)
 	time.Sleep(2 * time.Second) // between two readings of a list
 	shown := ""
