@@ -114,9 +114,14 @@ const MaxOpened = 100
 // room again, and returns their agents. It locks the limits first, so that no other transaction closes a lane for these
 // keys meanwhile.
 func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
-	freed := t.b.Workset().ReleasedKeys()
 	t.reopened = t.q.dueReopenings(l.counted.Now)
-	if len(freed)+len(t.reopened) == 0 {
+	return l.openFor(t, t.reopened)
+}
+
+// openFor is openLanes for these rates.
+func (l *limits) openFor(t *Transaction, reopened []kernel.Reopening) (agents []string, err error) {
+	freed := t.b.Workset().ReleasedKeys()
+	if len(freed)+len(reopened) == 0 {
 		return nil, nil
 	}
 	if err := l.loadDefined(t); err != nil {
@@ -126,7 +131,7 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 		limit, defined := l.defined[k.Name]
 		return !defined || limit.ForKey(k.Key).Max == kernel.Unbounded
 	})
-	for _, o := range t.reopened {
+	for _, o := range reopened {
 		if _, defined := l.defined[o.Key.Name]; defined {
 			freed = append(freed, o.Key)
 		}
@@ -148,7 +153,41 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	if err := l.lockMore(t, names, nil); err != nil {
 		return nil, err
 	}
-	return t.b.Tx().OpenLanes(freed, MaxOpened)
+	return l.open(t, freed)
+}
+
+// open opens lanes that are closed for these keys, whose limits are locked: of a key with a line, that of the first in it.
+func (l *limits) open(t *Transaction, keys []kernel.LimitKey) (agents []string, err error) {
+	var inLine []kernel.LimitKey
+	others := slices.DeleteFunc(slices.Clone(keys), func(k kernel.LimitKey) bool {
+		if l.defined[k.Name].Ordered {
+			inLine = append(inLine, k)
+		}
+		return l.defined[k.Name].Ordered
+	})
+	if len(inLine) > 0 {
+		if err := t.b.Save(); err != nil { // so that steps which have left a line are not the first in it
+			return nil, err
+		}
+		use, err := t.b.Tx().KeyUse(inLine)
+		if err != nil {
+			return nil, err
+		}
+		lanes, empty := kernel.FirstLanes(inLine, use)
+		if others = append(others, empty...); len(lanes) > 0 {
+			if agents, err = t.b.Tx().OpenFirst(lanes); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(others) > 0 {
+		more, err := t.b.Tx().OpenLanes(others, MaxOpened)
+		if err != nil {
+			return nil, err
+		}
+		agents = append(agents, more...)
+	}
+	return agents, nil
 }
 
 // rateRoom returns when the rates have room that hold back steps of a search; ok is false if no rate does.

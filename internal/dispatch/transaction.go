@@ -28,6 +28,7 @@ type Tx interface {
 	LockLimits(names []string) ([]kernel.Limit, error)
 	KeyUse([]kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, error)
 	OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error)
+	OpenFirst(lanes []kernel.ClosedLane) (agents []string, err error)
 }
 
 // Batch is the scheduler's transaction: it loads, applies the rules and saves. A Transaction serves claims in it.
@@ -170,7 +171,9 @@ func (t *Transaction) dispatch(fresh map[string][]kernel.StepRef) (err error) {
 			t.endOverBudget(s, none)
 		}
 	}
-	return nil
+	late, err := t.limits.openFor(t, nil) // a step that cannot be dispatched, because its input has an error, has left its lines
+	t.opened = append(t.opened, late...)
+	return err
 }
 
 // MaxGranted bounds how many runs one transaction grants. The next transaction serves the remaining claims.

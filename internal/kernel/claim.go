@@ -138,7 +138,7 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 // admit is HasRoom for a step that is claimed. If a limit or key has permits left, but fewer than the step needs, it is
 // refused to all other steps until the end of the transaction. Otherwise steps that need less would overtake this step
 // again and again. A step that needs more than the limit allows at all does not hold others back. If a key has no room, or
-// another step is before this one in the line for the key, the step's lane is closed.
+// another job is before this one in the line for the key, the step's lane is closed; but not if the first in the line is in it, too.
 func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	if a.HasRoom(e.job, r.Step) {
 		return true
@@ -159,7 +159,7 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 				a.fullKeys[n.LimitKey] = true
 			}
 			w.closeLane(a, r, n)
-		} else if a.behind(n, r.StepRef) {
+		} else if a.behind(n, r.StepRef) && a.keys[n.LimitKey].First.Lane != (LaneRef{r.Agent, LaneOf(r.Type, r.Needs)}) {
 			w.closeLane(a, r, n)
 		}
 	}

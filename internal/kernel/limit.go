@@ -632,7 +632,7 @@ func (b KeyBound) Settings() perdure.KeyLimit { return settingsOf(b.Max, b.Rate)
 func KeysWithRoom(keys []LimitKey, limits []Limit, use map[LimitKey]Taken, now time.Time) (open []LimitKey) {
 	for _, k := range keys {
 		i := slices.IndexFunc(limits, func(l Limit) bool { return l.Name == k.Name })
-		if i < 0 || limits[i].ForKey(k.Key).room(use[k], now) > 0 && !(limits[i].Ordered && use[k].First.waits()) {
+		if i < 0 || limits[i].ForKey(k.Key).room(use[k], now) > 0 && !(limits[i].Ordered && use[k].First.Waits()) {
 			open = append(open, k)
 		}
 	}

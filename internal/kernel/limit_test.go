@@ -284,7 +284,7 @@ func TestLimitToOpenReturnsKeysWithRoom(t *testing.T) {
 	keys := []LimitKey{{"ads", "full"}, {"ads", "half"}, {"gone", "x"}, {"mail", "x"}, {"turns", "free"}, {"turns", "ready"}}
 	first := FirstInLine{LinePlace: LinePlace{RankNew, StepRef{}}}
 	waits := LimitKey{"turns", "waits"} // the first in its line waits to be tried again
-	use := map[LimitKey]Taken{keys[0]: {Used: 2}, keys[1]: {Used: 1}, keys[3]: {Used: 9}, keys[5]: {First: FirstInLine{first.LinePlace, true}}, waits: {First: first}}
+	use := map[LimitKey]Taken{keys[0]: {Used: 2}, keys[1]: {Used: 1}, keys[3]: {Used: 9}, keys[5]: {First: FirstInLine{first.LinePlace, LaneRef{Agent: "ag"}}}, waits: {First: first}}
 	got := KeysWithRoom(append(slices.Clone(keys), waits), limits, use, startTime)
 	if !reflect.DeepEqual(got, keys[1:]) {
 		t.Errorf("opened %v", got)

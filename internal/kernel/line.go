@@ -45,14 +45,28 @@ type LineEntry struct {
 	LinePlace
 }
 
-// FirstInLine is the first place in the line for a key.
+// FirstInLine is the first place in the line for a key. The other steps of its job that stand in this line may be dispatched as
+// well.
 type FirstInLine struct {
 	LinePlace
-	Ready bool // the step is ready; false: it waits to be tried again
+	Lane LaneRef // of the first of these steps that is ready; without an agent: all of them wait to be tried again
 }
 
-// waits reports whether there is a first place, and its step is not ready.
-func (f FirstInLine) waits() bool { return f.Rank != NotInLine && !f.Ready }
+// Waits reports whether there is a first place, and no step of its job is ready.
+func (f FirstInLine) Waits() bool { return f.Rank != NotInLine && f.Lane.Agent == "" }
+
+// FirstLanes returns the lanes of the first in these lines, and the keys whose lines are empty.
+func FirstLanes(keys []LimitKey, use map[LimitKey]Taken) (lanes []ClosedLane, empty []LimitKey) {
+	for _, k := range keys {
+		switch first := use[k].First; {
+		case first.Rank == NotInLine:
+			empty = append(empty, k)
+		case !first.Waits():
+			lanes = append(lanes, ClosedLane{first.Lane, k})
+		}
+	}
+	return lanes, empty
+}
 
 // LineOf returns the needs of a step if it stands in line for keys among them; empty: it does not.
 func LineOf(s *Step) Needs {

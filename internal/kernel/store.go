@@ -84,6 +84,9 @@ type Tx interface {
 	// steps. A key must not be repeated. OpenLanes returns the agents of these lanes. The caller has locked the limits,
 	// so that no other transaction closes a lane for them at the same time.
 	OpenLanes(keys []LimitKey, max int) (agents []string, err error)
+	// OpenFirst opens these lanes if they are closed for these keys, and returns their agents. The caller has locked the
+	// limits, too.
+	OpenFirst(lanes []ClosedLane) (agents []string, err error)
 	// DeleteBuckets looks at the buckets after a key, in order and at most max, and deletes those that are full, because
 	// their FullAt is not after now. It leaves out those that other transactions have locked. It returns the last key that it
 	// looked at; none if it reached the end.

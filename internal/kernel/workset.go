@@ -411,7 +411,9 @@ func (w *Workset) enqueueFlip(e *entry, f flip) {
 // or an approval.
 func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	e.count(r.Step, -1)
-	w.lineMoved(e, r)
+	if p != perdure.Running { // then the key is full
+		w.lineMoved(e, r)
+	}
 	switch {
 	case p == perdure.Ready && r.Phase != perdure.Ready:
 		r.previousReadyAt, r.ReadyAt, r.newlyReady = r.ReadyAt, w.now, true

@@ -101,6 +101,9 @@ func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
 // maxLaneKeys bounds for how many keys one transaction opens lanes.
 const maxLaneKeys = 1000
 
+// maxBeside is how many lanes of a key with a line are opened besides that of the first in it.
+const maxBeside = 10
+
 // SweepLanes opens closed lanes whose keys have room. Transactions that release permits open only dispatch.MaxOpened
 // lanes; this scan opens the rest. It looks at some keys in each call, and continues there in the next one.
 func (s *Scheduler) SweepLanes(ctx context.Context) error {
@@ -140,7 +143,19 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 				return err
 			}
 		}
-		agents, err = tx.OpenLanes(keys, dispatch.MaxOpened)
+		lanes, keys := kernel.FirstLanes(keys, taken)
+		if agents, err = tx.OpenLanes(keys, dispatch.MaxOpened); err != nil || len(lanes) == 0 {
+			return err
+		}
+		first, err := tx.OpenFirst(lanes)
+		if err != nil {
+			return err
+		}
+		for i := range lanes {
+			keys = append(keys[:i], lanes[i].For)
+		}
+		few, err := tx.OpenLanes(keys, maxBeside) // steps that do not stand in line
+		agents = slices.Concat(agents, first, few)
 		return err
 	})
 	if errors.Is(err, kernel.ErrDeposed) {

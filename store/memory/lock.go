@@ -58,13 +58,21 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, 
 }
 
 func (d *data) firstInLine(k kernel.LimitKey) (first kernel.FirstInLine) {
+	lanes := map[perdure.JobID]kernel.LaneRef{} // of the first ready step of each job in this line
 	for _, s := range d.unsettledWhere(compareSteps, func(s *kernel.Step) bool { return kernel.LineOf(s) != "" }) {
 		for _, e := range kernel.LineEntries(s.StepRef, kernel.LineOf(s)) {
-			if e.LimitKey == k && (first.Rank == kernel.NotInLine || e.LinePlace.Compare(first.LinePlace) < 0) {
-				first = kernel.FirstInLine{LinePlace: e.LinePlace, Ready: s.Phase == perdure.Ready}
+			if e.LimitKey != k {
+				continue
+			}
+			if _, known := lanes[s.Job]; !known && s.Phase == perdure.Ready {
+				lanes[s.Job] = kernel.LaneRef{Agent: s.Agent, Lane: kernel.LaneOf(s.Type, s.Needs)}
+			}
+			if first.Rank == kernel.NotInLine || e.LinePlace.Compare(first.LinePlace) < 0 {
+				first.LinePlace = e.LinePlace
 			}
 		}
 	}
+	first.Lane = lanes[first.Job]
 	return first
 }
 
@@ -95,6 +103,16 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err e
 		for _, lane := range firstN(max, lanes) {
 			remove(tx, tx.closedLanes, lane)
 			agents = append(agents, lane.Agent)
+		}
+	}
+	return unique(agents, cmp.Compare[string]), nil
+}
+
+func (tx *tx) OpenFirst(lanes []kernel.ClosedLane) (agents []string, err error) {
+	for _, l := range lanes {
+		if closed, is := tx.closedLanes[l.LaneRef]; is && closed.limit == l.For {
+			remove(tx, tx.closedLanes, l.LaneRef)
+			agents = append(agents, l.Agent)
 		}
 	}
 	return unique(agents, cmp.Compare[string]), nil

@@ -86,11 +86,17 @@ where l.ctid = k.ctid`
 
 	openLanesSQL = `
 update perdure.lane l set closed_name = null, closed_key = null
-from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (name, key)
+from (select k.agent, k.lane from (select * from unnest($1::text[], $2::text[]) as u (name, key)
 	where exists (select from perdure.lane where closed_name is not null) offset 0) u cross join lateral (
-	select ctid from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
-	order by ord, agent, lane limit $3) k) k
-where l.ctid = k.ctid returning l.agent, l.lane, l.class, l.type, l.limits`
+	select agent, lane from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
+	order by ord, agent, lane limit $3) k offset 0) k
+where l.lane = k.lane and l.agent = k.agent returning l.agent, l.lane, l.class, l.type, l.limits`
+
+	openFirstSQL = `
+update perdure.lane l set closed_name = null, closed_key = null
+from (select * from unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) as u (agent, lane, name, key) offset 0) u
+where l.lane = u.lane and l.agent = u.agent collate "C" and l.closed_name = u.name collate "C" and l.closed_key = u.key collate "C"
+returning l.agent, l.lane, l.class, l.type, l.limits`
 
 	closedForSQL = `
 with recursive closed (name, key) as (
@@ -396,14 +402,31 @@ func compareLanes(a, b kernel.LaneRef) int {
 }
 
 func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
-	agents := map[string]bool{}
 	var names, texts pgwire.Cells
 	for _, k := range keys {
 		names.Text(k.Name)
 		texts.Text(k.Key)
 	}
+	return tx.open(pgwire.New(openLanesSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts).Int(max))
+}
+
+func (tx *tx) OpenFirst(lanes []kernel.ClosedLane) ([]string, error) {
+	var agents, ids, names, texts pgwire.Cells
+	for _, l := range lanes {
+		agents.Text(l.Agent)
+		ids.Int8(int64(l.Lane))
+		names.Text(l.For.Name)
+		texts.Text(l.For.Key)
+	}
+	return tx.open(pgwire.New(openFirstSQL).Array(pgwire.Text, len(lanes), agents).Array(pgwire.Int8, len(lanes), ids).Array(pgwire.Text, len(lanes), names).Array(pgwire.Text, len(lanes), texts))
+}
+
+// open runs a statement that opens lanes, and returns their agents. Rows of lanes are found by their keys: by their place, a row
+// that another transaction changes meanwhile would be left out.
+func (tx *tx) open(st *pgwire.Statement) ([]string, error) {
+	agents := map[string]bool{}
 	tx.wrote = true
-	err := tx.run(append(tx.lanes.closeStatements(), pgwire.New(openLanesSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts).Int(max).Each(func(r *pgwire.Reader) error {
+	err := tx.run(append(tx.lanes.closeStatements(), st.Each(func(r *pgwire.Reader) error {
 		ref := kernel.LaneRef{Agent: r.Text(), Lane: kernel.LaneID(r.Int64())}
 		agents[ref.Agent] = true
 		delete(tx.lanes.at, ref) // the row has another version now

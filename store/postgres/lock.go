@@ -46,11 +46,14 @@ const (
 	countLimitsSQL = `select l.name, coalesce(max, -1), coalesce(per_key, -1), coalesce(rates, ''), case when l.max is null then 0 else (select coalesce(sum(amount), 0) from perdure.permit p where p.name = l.name) end,
 		coalesce(b.full_at, 0), coalesce(b.permit, 0)
 		from perdure."limit" l left join perdure.bucket b on b.name = l.name and b.key = '' where l.name = any($1) order by l.name`
-	// firstOfLineSQL selects the first in the line for key u.
-	firstOfLineSQL = `(select l.rank, l.job, l.idx, exists (select from perdure.step s where s.job = l.job and s.idx = l.idx and s.phase = 2) as ready
-			from perdure.line l where l.name = u.name collate "C" and l.key = u.key collate "C" order by l.rank, l.job, l.idx limit 1)`
-	firstInLineSQL = `select u.name, u.key, f.rank, f.job, f.idx, f.ready from unnest($1::text[], $2::text[]) as u (name, key) cross join lateral ` + firstOfLineSQL + ` f`
-	keyUseSQL      = `select u.name, u.key, coalesce(p.amount, 0), coalesce(b.full_at, 0), coalesce(b.permit, 0), f.rank, f.job, f.idx, f.ready
+	// firstOfLineSQL selects the first in the line for key u, and the lane of the first ready step of its job there.
+	firstOfLineSQL = `(select l.rank, l.job, l.idx, s.agent, f.type, s.limits
+			from (select rank, job, idx from perdure.line where name = u.name collate "C" and key = u.key collate "C" order by rank, job, idx limit 1) l
+			left join lateral (select s.agent, s.limits from perdure.line o join perdure.step s on s.job = o.job and s.idx = o.idx and s.phase = 2
+				where o.name = u.name collate "C" and o.key = u.key collate "C" and o.rank in (1, 2) and o.job = l.job order by o.idx limit 1) s on true
+			left join perdure.step f on f.job = l.job and f.idx = 0)`
+	firstInLineSQL = `select u.name, u.key, f.rank, f.job, f.idx, f.agent, f.type, f.limits from unnest($1::text[], $2::text[]) as u (name, key) cross join lateral ` + firstOfLineSQL + ` f`
+	keyUseSQL      = `select u.name, u.key, coalesce(p.amount, 0), coalesce(b.full_at, 0), coalesce(b.permit, 0), f.rank, f.job, f.idx, f.agent, f.type, f.limits
 		from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u
 		cross join lateral (select sum(amount) as amount from perdure.permit p where p.name = any(array[u.name collate "C"]) and p.key = u.key collate "C") p
 		left join perdure.bucket b on b.name = any(array[u.name collate "C"]) and b.key = u.key collate "C"
@@ -367,7 +370,11 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, 
 
 // scanFirst reads the first place in a line. Its columns are null if there is none.
 func scanFirst(r *pgwire.Reader) kernel.FirstInLine {
-	return kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: kernel.LineRank(r.Int()), StepRef: scanRef(r)}, Ready: r.Bool()}
+	f := kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: kernel.LineRank(r.Int()), StepRef: scanRef(r)}}
+	if agent, typ, needs := r.Word(), r.Text(), r.Text(); agent != "" {
+		f.Lane = kernel.LaneRef{Agent: agent, Lane: kernel.LaneOf(typ, kernel.Needs(needs))}
+	}
+	return f
 }
 
 func scanBucket(r *pgwire.Reader) kernel.Bucket { return kernel.StoredBucket(r.Int64(), r.Int64()) }

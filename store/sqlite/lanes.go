@@ -124,19 +124,38 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err e
 			return nil, err
 		}
 		for _, l := range lanes {
-			if err := tx.exec(`UPDATE perdure_lane SET closed_name = NULL, closed_key = NULL WHERE agent = ? AND lane = ?`, l.Agent, int64(l.Lane)); err != nil {
-				return nil, err
-			}
-			if err := tx.touchLane(l); err != nil {
-				return nil, err
-			}
-			if _, err := tx.renewLane(l); err != nil {
+			if err := tx.openLane(l); err != nil {
 				return nil, err
 			}
 			agents = append(agents, l.Agent)
 		}
 	}
 	return unique(agents, cmp.Compare[string]), tx.saveShares()
+}
+
+func (tx *tx) OpenFirst(lanes []kernel.ClosedLane) (agents []string, err error) {
+	for _, l := range lanes {
+		closed, err := one(tx.c, (*row).num, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE agent = ? AND lane = ? AND closed_name = ? AND closed_key = ?)`, l.Agent, int64(l.Lane), l.For.Name, l.For.Key)
+		if err == nil && closed == 1 {
+			err = tx.openLane(l.LaneRef)
+			agents = append(agents, l.Agent)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return unique(agents, cmp.Compare[string]), tx.saveShares()
+}
+
+func (tx *tx) openLane(l kernel.LaneRef) error {
+	if err := tx.exec(`UPDATE perdure_lane SET closed_name = NULL, closed_key = NULL WHERE agent = ? AND lane = ?`, l.Agent, int64(l.Lane)); err != nil {
+		return err
+	}
+	if err := tx.touchLane(l); err != nil {
+		return err
+	}
+	_, err := tx.renewLane(l)
+	return err
 }
 
 func readLimitKey(r *row) kernel.LimitKey { return kernel.LimitKey{Name: r.text(), Key: r.text()} }
@@ -169,9 +188,16 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]kernel.Taken, 
 
 func firstInLine(c *conn, k kernel.LimitKey) (kernel.FirstInLine, error) {
 	found, err := all(c, func(r *row) kernel.FirstInLine {
-		return kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: kernel.LineRank(r.int()), StepRef: r.ref()}, Ready: r.flag()}
-	}, `SELECT l.rank, l.job, l.idx, EXISTS (SELECT 1 FROM perdure_step s WHERE s.job = l.job AND s.idx = l.idx AND s.phase = 2)
-		FROM perdure_line l WHERE l.name = ? AND l.key = ? ORDER BY l.rank, l.job, l.idx LIMIT 1`, k.Name, k.Key)
+		f := kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: kernel.LineRank(r.int()), StepRef: r.ref()}}
+		if agent, typ, needs := r.text(), r.text(), r.text(); agent != "" {
+			f.Lane = kernel.LaneRef{Agent: agent, Lane: kernel.LaneOf(typ, kernel.Needs(needs))}
+		}
+		return f
+	}, `SELECT l.rank, l.job, l.idx, s.agent, f.type, s.limits
+		FROM (SELECT rank, job, idx FROM perdure_line WHERE name = ?1 AND key = ?2 ORDER BY rank, job, idx LIMIT 1) l
+		LEFT JOIN perdure_step s ON s.job = l.job AND s.idx = (SELECT o.idx FROM perdure_line o JOIN perdure_step x ON x.job = o.job AND x.idx = o.idx
+			WHERE o.name = ?1 AND o.key = ?2 AND o.rank IN (1, 2) AND o.job = l.job AND x.phase = 2 ORDER BY o.idx LIMIT 1)
+		LEFT JOIN perdure_step f ON f.job = l.job AND f.idx = 0`, k.Name, k.Key)
 	if err != nil || len(found) == 0 {
 		return kernel.FirstInLine{}, err
 	}

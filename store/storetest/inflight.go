@@ -26,6 +26,7 @@ var inFlightChecks = []check{
 	{"Permits/CountedByKey", permitsByKey},
 	{"Permits/LimitsWithRates", limitsWithRates},
 	{"Permits/Lines", lines},
+	{"Permits/OpensTheLaneOfTheFirst", opensFirst},
 	{"Permits/Buckets", buckets},
 	{"Unique/RowsAreReplacedAndReleased", uniqueRows},
 	{"Unique/ConflictsAreRetried", uniqueConflicts},
@@ -615,7 +616,10 @@ func lines(s *suite) {
 	s.submit(withNeeds(adsNeed("a"), newJob(4, 1)))
 	first := func(rank kernel.LineRank, of kernel.StepRef, ready bool) {
 		s.Helper()
-		want := kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: rank, StepRef: of}, Ready: ready}
+		want := kernel.FirstInLine{LinePlace: kernel.LinePlace{Rank: rank, StepRef: of}}
+		if ready {
+			want.Lane = kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", line(fmt.Sprint(int(rank))))}
+		}
 		if rank == kernel.NotInLine {
 			want = kernel.FirstInLine{}
 		}
@@ -649,11 +653,44 @@ func lines(s *suite) {
 	s.changeStep(ref(1, 0), func(st *kernel.Step) { again(st); st.Blockers = 1 }) // it waits for another step
 	first(kernel.RankNew, ref(2, 0), true)
 	s.changeStep(ref(2, 0), again)
+	first(kernel.RankNew, ref(2, 0), true) // the other step of its job is ready
+	s.changeStep(ref(2, 1), again)
 	first(kernel.RankNew, ref(2, 0), false)
+	s.changeStep(ref(2, 1), func(st *kernel.Step) { st.Phase, st.AvailableAt = perdure.Ready, time.Time{} })
 	s.changeStep(ref(2, 1), func(st *kernel.Step) { st.Needs = line("1") })
 	first(kernel.RankBegun, ref(2, 1), true)
 	s.changeSteps(settle, refs(1, 0, 2, 0, 2, 1)...)
 	first(kernel.NotInLine, kernel.StepRef{}, false)
+}
+
+// Exactly the lanes that are closed for the given keys are opened.
+func opensFirst(s *suite) {
+	a, b := kernel.LimitKey{Name: "ads", Key: "a"}, kernel.LimitKey{Name: "ads", Key: "b"}
+	both := kernel.Needs(`[{"name":"ads","key":"a"},{"name":"ads","key":"b"}]`)
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 1)))
+	s.submit(withNeeds(both, newJob(2, 1)))
+	s.submit(withNeeds(adsNeed("b"), newJob(3, 1)))
+	lane := func(needs kernel.Needs) kernel.LaneRef {
+		return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", needs)}
+	}
+	s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: lane(adsNeed("a")), For: a}, {LaneRef: lane(both), For: b}, {LaneRef: lane(adsNeed("b")), For: b}}})
+	s.ready("closed", "http", 9, nil, nil)
+	open := func(want []string, of ...kernel.ClosedLane) {
+		s.Helper()
+		s.update(func(tx kernel.Tx) {
+			agents, err := tx.OpenFirst(of)
+			s.must(err)
+			s.equal("agents", agents, want)
+		})
+	}
+	open(nil)
+	open(nil, kernel.ClosedLane{LaneRef: lane(both), For: a}, kernel.ClosedLane{LaneRef: lane(adsNeed("c")), For: b}, kernel.ClosedLane{LaneRef: kernel.LaneRef{Agent: "ftp", Lane: lane(both).Lane}, For: b})
+	s.ready("others are opened", "http", 9, nil, nil)
+	open([]string{"http"}, kernel.ClosedLane{LaneRef: lane(both), For: b}, kernel.ClosedLane{LaneRef: lane(adsNeed("a")), For: b})
+	s.ready("one is opened", "http", 9, nil, refs(2, 0))
+	open([]string{"http"}, kernel.ClosedLane{LaneRef: lane(adsNeed("b")), For: b}, kernel.ClosedLane{LaneRef: lane(adsNeed("a")), For: a})
+	s.ready("all are open", "http", 9, nil, refs(1, 0, 2, 0, 3, 0))
+	s.checkConsistent()
 }
 
 // Rates, and the bounds of single keys, are stored with their limit.

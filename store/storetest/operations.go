@@ -672,6 +672,17 @@ var operations = []operation{
 			return fmt.Sprint(found), err
 		})
 	}},
+	{"OpenFirst", func(d *differential) act {
+		lanes := make([]kernel.ClosedLane, 20)
+		for i := range lanes {
+			needs := d.needs()
+			if d.chance(50) {
+				needs = `[{"name":"ads-api","key":"a"}]`
+			}
+			lanes[i] = kernel.ClosedLane{LaneRef: kernel.LaneRef{Agent: d.agent(), Lane: kernel.LaneOf(d.typ(), needs)}, For: d.limitKey()}
+		}
+		return inTx(func(tx kernel.Tx) ([]string, error) { return tx.OpenFirst(lanes) })
+	}},
 	{"FirstInLine", func(d *differential) act {
 		keys := []kernel.LimitKey{d.limitKey(), {Name: "ads-api", Key: "a"}}
 		return reads(func(s kernel.Store) (string, error) {
