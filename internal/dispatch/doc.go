@@ -142,6 +142,8 @@
 //
 // A transaction that releases a permit of a key does lock the limit, and opens the lanes that are closed for the key. A
 // transaction that closes a lane has the same lock, so no closed lane is missed. The agents of the opened lanes are woken.
+// If the limit has an order, the steps that need the key stand in line, and only the lane of the first is opened
+// (kernel.LineRank): when a permit is released, when a step leaves the line, and when one of it becomes ready.
 // Permits that other nodes release become known by their notifications, or by the supervisor's polling.
 //
 // # The life of a transaction

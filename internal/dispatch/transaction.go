@@ -68,6 +68,7 @@ type Transaction struct {
 	limits         limits
 	searchedAgents []string           // agents for which this writer searches the store
 	opened         []string           // agents of lanes that were opened
+	openedLate     []string           // agents of lanes that were opened after their searches
 	reopened       []kernel.Reopening // keys whose lanes were opened because their rates have room
 	granted        int                // number of new runs
 	places         places
@@ -171,8 +172,7 @@ func (t *Transaction) dispatch(fresh map[string][]kernel.StepRef) (err error) {
 			t.endOverBudget(s, none)
 		}
 	}
-	late, err := t.limits.openFor(t, nil) // a step that cannot be dispatched, because its input has an error, has left its lines
-	t.opened = append(t.opened, late...)
+	t.openedLate, err = t.limits.openFor(t, nil) // a step that cannot be dispatched, because its input has an error, has left its lines
 	return err
 }
 
@@ -571,6 +571,7 @@ func (t *Transaction) End(o Outcome) {
 		t.q.cacheLimits(t.searches, t.b.Began())
 		t.noteRates()
 		t.q.giveBack(returned, t.searches, o.Woken, o.Freed)
+		t.q.Wake(t.openedLate)
 		if unpaid := t.overBudgetAgents(); len(unpaid) > 0 {
 			t.q.Wake(unpaid)
 		}

@@ -62,7 +62,13 @@ func TestLineOnlyTheFirstIsDispatched(t *testing.T) {
 			t.Errorf("%+v: the key is refused to the first in its line, too", c)
 		}
 	}
-	w := inLine(t, "a")
+	w := inLine(t, "a") // the first in the line is in the same lane, and waits for something else
+	w.first(RankNew, 0, 0)
+	w.limits.keys[turnsOfA] = Taken{First: FirstInLine{LinePlace{RankNew, StepRef{}}, LaneRef{"ag", LaneOf("order", w.step("a").Needs)}}}
+	if run, c := w.tryClaim("a"); run != nil || len(c.CloseLanes) > 0 {
+		t.Errorf("%v; closed %+v", run, c.CloseLanes)
+	}
+	w = inLine(t, "a")
 	w.limits.Add(Limit{Name: "turns", Max: Unbounded, PerKey: 2}) // the order was removed
 	w.limits.AddKey(turnsOfA, Taken{First: FirstInLine{LinePlace: LinePlace{RankBegun, StepRef{}}}})
 	w.claim("a")
@@ -106,6 +112,17 @@ func TestLinePlacesFollowTheStep(t *testing.T) {
 		if s.Phase == perdure.Ready && s.Needs.hasLine() {
 			t.Errorf("%s needs %s, although the order was removed", s.Name, s.Needs)
 		}
+	}
+}
+
+// Of each line the lane of the first is opened, unless it waits to be tried again.
+func TestLineOpensTheLaneOfTheFirst(t *testing.T) {
+	lane := LaneRef{"ag", 7}
+	place := LinePlace{Rank: RankNew}
+	keys := []LimitKey{turnsOfA, {"turns", "b"}, {"turns", "c"}}
+	lanes, empty := FirstLanes(keys, map[LimitKey]Taken{keys[0]: {First: FirstInLine{place, lane}}, keys[1]: {First: FirstInLine{LinePlace: place}}})
+	if len(lanes) != 1 || lanes[0] != (ClosedLane{lane, turnsOfA}) || len(empty) != 1 || empty[0] != keys[2] {
+		t.Errorf("opens %v, and those of %v", lanes, empty)
 	}
 }
 

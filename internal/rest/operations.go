@@ -252,6 +252,7 @@ func (c *call) putLimit() error {
 
 func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSettings) {
 	root := doc.root()
+	order := root // its field
 	var all perdure.KeyLimit
 	ofKeys := false
 	for name, field := range root.fields() {
@@ -268,7 +269,10 @@ func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSett
 			}
 		case name == "order" && kind == kernel.LimitNamed:
 			if !field.null() {
-				settings.Order = field.string()
+				order = field
+				if settings.Order = field.string(); settings.Order != kernel.OrderSubmitted {
+					field.fault("must be %s", kernel.OrderSubmitted)
+				}
 			}
 		case kind == kernel.LimitNamed:
 			field.unknown("max", "rate", "burst", "perKey", "order", "keys")
@@ -278,7 +282,7 @@ func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSett
 	}
 	checkRate(root, all)
 	if err := kernel.CheckOrder(&settings); err != nil && len(doc.faults) == 0 {
-		root.faultAt(root.child("order"), err.Hint, "%s", strings.TrimPrefix(err.Message, "order "))
+		order.faultAt(root.child("order"), err.Hint, "%s", strings.TrimPrefix(err.Message, "order "))
 	}
 	if all == (perdure.KeyLimit{}) && !ofKeys && len(doc.faults) == 0 {
 		hint := "give max, rate, or both"

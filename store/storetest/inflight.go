@@ -27,6 +27,7 @@ var inFlightChecks = []check{
 	{"Permits/LimitsWithRates", limitsWithRates},
 	{"Permits/Lines", lines},
 	{"Permits/OpensTheLaneOfTheFirst", opensFirst},
+	{"Permits/OpensWhatOthersChange", opensWhatOthersChange},
 	{"Permits/Buckets", buckets},
 	{"Unique/RowsAreReplacedAndReleased", uniqueRows},
 	{"Unique/ConflictsAreRetried", uniqueConflicts},
@@ -691,6 +692,33 @@ func opensFirst(s *suite) {
 	open([]string{"http"}, kernel.ClosedLane{LaneRef: lane(adsNeed("b")), For: b}, kernel.ClosedLane{LaneRef: lane(adsNeed("a")), For: a})
 	s.ready("all are open", "http", 9, nil, refs(1, 0, 2, 0, 3, 0))
 	s.checkConsistent()
+}
+
+// A lane is opened although another transaction changes it at the same time: a step with an earlier place becomes ready there
+// (F345).
+func opensWhatOthersChange(s *suite) {
+	const rounds = 60
+	lane := laneOf("a")
+	a := kernel.ClosedLane{LaneRef: lane, For: kernel.LimitKey{Name: "ads", Key: "a"}}
+	s.submit(withNeeds(adsNeed("a"), newJob(2*rounds, 1)))
+	for n := range rounds {
+		s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{a}})
+		s.concurrently(2, func(i int) error {
+			if i == 0 {
+				nj := withNeeds(adsNeed("a"), newJob(rounds-n, 1)) // each before all others
+				return s.store.Update(ctx, func(tx kernel.Tx) error { return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{nj}}) })
+			}
+			return s.store.Update(ctx, func(tx kernel.Tx) (err error) {
+				if n%2 == 0 {
+					_, err = tx.OpenFirst([]kernel.ClosedLane{a})
+				} else {
+					_, err = tx.OpenLanes([]kernel.LimitKey{a.For}, 9)
+				}
+				return err
+			})
+		})
+		s.ready(fmt.Sprint("round ", n), "http", 1, nil, refs(rounds-n, 0))
+	}
 }
 
 // Rates, and the bounds of single keys, are stored with their limit.
