@@ -281,7 +281,7 @@ func (w *Workset) acquirePermit(e *entry, r *row) {
 		return
 	}
 	e.job.HasPermit = true
-	r.Needs = r.Needs.withoutJob().withLine(w.ordered, true)
+	r.Needs = r.Needs.withoutJob().withLineBegun()
 	if e.job.Active > 1 && (e.job.Needs != "" || len(w.ordered) > 0 && e.plan.namesLimits()) { // others may be ready
 		w.enqueue(e, taskPermitted, 0)
 	}
@@ -295,7 +295,7 @@ func (w *Workset) leaveLanesOfJob(e *entry) {
 		if r.Phase != perdure.Ready {
 			continue
 		}
-		if needs := r.Needs.withoutJob().withLine(w.ordered, true); needs != r.Needs {
+		if needs := r.Needs.withoutJob().withLineBegun(); needs != r.Needs {
 			r.Needs, r.dirty = needs, true
 			w.newlyReady = append(w.newlyReady, r.StepRef) // searches have not found it there yet
 			w.lineMoved(e, r)

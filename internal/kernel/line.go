@@ -127,6 +127,20 @@ func (n Needs) withLine(ordered []string, begun bool) Needs {
 	return NeedsOf(list).withDemand(n.Demand()).WithShare(n.Share())
 }
 
+// withLineBegun returns the needs with the ranks of a job that has begun, in the lines in which they stand.
+func (n Needs) withLineBegun() Needs {
+	if !n.hasLine() {
+		return n
+	}
+	list := n.List()
+	for i := range list {
+		if list[i].Line != NotInLine {
+			list[i].Line = RankBegun
+		}
+	}
+	return NeedsOf(list).withDemand(n.Demand()).WithShare(n.Share())
+}
+
 // UseOrdered sets which limits have an order, for steps that become ready after this call.
 func (w *Workset) UseOrdered(limits []Limit) {
 	w.ordered = nil
