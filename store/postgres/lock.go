@@ -49,9 +49,10 @@ const (
 	// firstOfLineSQL selects the first in the line for key u, and the lane of the first ready step of its job there.
 	firstOfLineSQL = `(select l.rank, l.job, l.idx, s.agent, f.type, s.limits
 			from (select rank, job, idx from perdure.line where name = u.name collate "C" and key = u.key collate "C" order by rank, job, idx limit 1) l
-			left join lateral (select s.agent, s.limits from perdure.line o join perdure.step s on s.job = o.job and s.idx = o.idx and s.phase = 2
+			left join lateral (select s.agent, s.limits from perdure.line o
+				cross join lateral (select agent, limits from perdure.step where job = o.job and idx = o.idx and phase = 2 offset 0) s
 				where o.name = u.name collate "C" and o.key = u.key collate "C" and o.rank in (1, 2) and o.job = l.job order by o.idx limit 1) s on true
-			left join perdure.step f on f.job = l.job and f.idx = 0)`
+			left join lateral (select type from perdure.step where job = l.job and idx = 0 offset 0) f on true)`
 	firstInLineSQL = `select u.name, u.key, f.rank, f.job, f.idx, f.agent, f.type, f.limits from unnest($1::text[], $2::text[]) as u (name, key) cross join lateral ` + firstOfLineSQL + ` f`
 	keyUseSQL      = `select u.name, u.key, coalesce(p.amount, 0), coalesce(b.full_at, 0), coalesce(b.permit, 0), f.rank, f.job, f.idx, f.agent, f.type, f.limits
 		from (select name, key from unnest($1::text[], $2::text[]) as u (name, key) offset 0) u
