@@ -51,9 +51,13 @@ func (w *world) checkLines(t *watchedTx) {
 	for ref := range last {
 		touched[ref.Job] = true
 	}
+	dispatched := map[perdure.JobID]int{}
+	for _, s := range runs {
+		dispatched[s.Job]++
+	}
 	for _, s := range runs {
 		begun, known := begunBefore[s.Job]
-		begunBefore[s.Job] = true
+		begun = begun || dispatched[s.Job] > 1 // another step may have been dispatched first, in this transaction
 		for _, n := range s.Needs.List() {
 			if l := w.book.limits[n.Name]; n.Line != kernel.NotInLine && l.Ordered {
 				w.checkTurn(n.LimitKey, s, begun || !known, touched)
