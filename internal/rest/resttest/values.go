@@ -318,8 +318,8 @@ func Full() *Service {
 			return Stored(), true, nil
 		},
 		OnGetDefinition: func(context.Context, string) (*operate.DefinitionView, error) { return Stored(), nil },
-		OnListDefinitions: func(context.Context, int, string) (*perdure.Page[operate.DefinitionView], error) {
-			return &perdure.Page[operate.DefinitionView]{Items: []operate.DefinitionView{*Stored()}, NextCursor: "z"}, nil
+		OnListDefinitions: func(_ context.Context, _ int, cursor string) (*perdure.Page[operate.DefinitionView], error) {
+			return &perdure.Page[operate.DefinitionView]{Items: []operate.DefinitionView{*Stored()}, NextCursor: after(cursor, "z")}, nil
 		},
 		OnPromoteDefinition: func(context.Context, string, int, string) (*operate.DefinitionView, error) { return Stored(), nil },
 		OnDeleteDefinition:  func(context.Context, string, string) error { return nil },
@@ -327,8 +327,8 @@ func Full() *Service {
 			return Schedule(), true, nil
 		},
 		OnGetSchedule: func(context.Context, string) (*operate.ScheduleView, error) { return Schedule(), nil },
-		OnListSchedules: func(context.Context, operate.ScheduleQuery) (*perdure.Page[operate.ScheduleView], error) {
-			return &perdure.Page[operate.ScheduleView]{Items: []operate.ScheduleView{*Schedule()}, NextCursor: "z"}, nil
+		OnListSchedules: func(_ context.Context, q operate.ScheduleQuery) (*perdure.Page[operate.ScheduleView], error) {
+			return &perdure.Page[operate.ScheduleView]{Items: []operate.ScheduleView{*Schedule()}, NextCursor: after(q.Cursor, "z")}, nil
 		},
 		OnDeleteSchedule: func(context.Context, string, string) error { return nil },
 		OnPauseSchedule:  func(context.Context, operate.SchedulePause) (*operate.ScheduleView, error) { return Schedule(), nil },
@@ -340,8 +340,8 @@ func Full() *Service {
 		OnNextTimes: func(context.Context, string, int) ([]time.Time, error) {
 			return []time.Time{At, At.Add(time.Hour)}, nil
 		},
-		OnListFirings: func(context.Context, operate.FiringQuery) (*perdure.Page[operate.Firing], error) {
-			return &perdure.Page[operate.Firing]{Items: Firings(), NextCursor: "next"}, nil
+		OnListFirings: func(_ context.Context, q operate.FiringQuery) (*perdure.Page[operate.Firing], error) {
+			return &perdure.Page[operate.Firing]{Items: Firings(), NextCursor: after(q.Cursor, "next")}, nil
 		},
 		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
 		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
@@ -547,4 +547,12 @@ func Host() *operate.HostView {
 	return &operate.HostView{Name: "h1", State: operate.HostDraining, Holder: "host/h1/7f3a", HostSettings: HostSettings(), Used: perdure.Amounts{"cpu": 500},
 		NoSpace: true, Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, Reservation: &operate.HostReservation{Job: ID, Step: "render", Since: At, Until: At}, RegisteredAt: At, SeenAt: At,
 		InFlight: []operate.HostRun{{Job: ID, Step: "render", Run: 3, Agent: "exec", Requires: perdure.Requires{Amounts: perdure.Amounts{"cpu": 500}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, StartedAt: At}}}
+}
+
+// after returns the cursor of the second page, which is the last one.
+func after(cursor, second string) string {
+	if cursor == second {
+		return ""
+	}
+	return second
 }

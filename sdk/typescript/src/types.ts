@@ -1220,7 +1220,7 @@ export interface ScheduleJob {
 
 export interface ScheduleJobBody {
   /** The definition, as in a submission: an object, or the text of a job file, without a key; or the name of a stored one: order, or order@7 */
-  definition: Record<string, unknown> | string;
+  definition: JobDefinition | string;
   /** In place of the definition's */
   input?: unknown;
   /** In place of the definition's */

@@ -62,7 +62,7 @@ assert.equal((await client.listAlerts({ job: ref, closed: true }).all()).length,
 assert.equal((await client.closeAlert(12, "mended", { author: "Zoë" })).closedBy, "Zoë: mended");
 assert.equal((await client.listLimits()).length, 1);
 assert.equal((await client.getLimit("agent:http")).max, 3);
-assert.deepEqual((await client.putLimit("ads", { max: 3, rate: "5/s", burst: 9, perKey: { max: 1, rate: "1/s", burst: 4 }, keys: { a: { max: 2 } } })).perKey, { max: 1, rate: "1/s", burst: 4 });
+assert.deepEqual((await client.putLimit("ads", { max: 3, rate: "5/s", burst: 9, perKey: { max: 1, rate: "1/s", burst: 4 }, order: "submitted", keys: { a: { max: 1 } } })).perKey, { max: 1, rate: "1/s", burst: 4 });
 await client.deleteLimit("ads");
 assert.equal((await client.listAgents()).length, 1);
 assert.equal((await client.getAgent("http")).ageing, "10m");
