@@ -158,13 +158,14 @@ func (l *limits) openFor(t *Transaction, reopened []kernel.Reopening) (agents []
 
 // open opens lanes that are closed for these keys, whose limits are locked: of a key with a line, that of the first in it.
 func (l *limits) open(t *Transaction, keys []kernel.LimitKey) (agents []string, err error) {
-	var inLine []kernel.LimitKey
-	others := slices.DeleteFunc(slices.Clone(keys), func(k kernel.LimitKey) bool {
+	var inLine, others []kernel.LimitKey
+	for _, k := range keys {
 		if l.defined[k.Name].Ordered {
 			inLine = append(inLine, k)
+		} else {
+			others = append(others, k)
 		}
-		return l.defined[k.Name].Ordered
-	})
+	}
 	if len(inLine) > 0 {
 		if err := t.b.Save(); err != nil { // so that steps which have left a line are not the first in it
 			return nil, err

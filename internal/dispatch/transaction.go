@@ -571,7 +571,9 @@ func (t *Transaction) End(o Outcome) {
 		t.q.cacheLimits(t.searches, t.b.Began())
 		t.noteRates()
 		t.q.giveBack(returned, t.searches, o.Woken, o.Freed)
-		t.q.Wake(t.openedLate)
+		if len(t.openedLate) > 0 {
+			t.q.Wake(t.openedLate)
+		}
 		if unpaid := t.overBudgetAgents(); len(unpaid) > 0 {
 			t.q.Wake(unpaid)
 		}

@@ -338,7 +338,7 @@ func (n Needs) withJob(of Needs) Needs {
 		need.OfJob = true
 		list = append(list, need)
 	}
-	return NeedsOf(list).withDemand(n.Demand()).WithShare(n.Share())
+	return n.withList(list)
 }
 
 // withoutJob returns the needs without those of the job.
@@ -346,7 +346,12 @@ func (n Needs) withoutJob() Needs {
 	if !n.hasJob() {
 		return n
 	}
-	return NeedsOf(slices.DeleteFunc(n.List(), func(need Need) bool { return need.OfJob })).withDemand(n.Demand()).WithShare(n.Share())
+	return n.withList(slices.DeleteFunc(n.List(), func(need Need) bool { return need.OfJob }))
+}
+
+// withList returns the needs with these permits in place of theirs, and the same demand and share.
+func (n Needs) withList(list []Need) Needs {
+	return NeedsOf(list).withDemand(n.Demand()).WithShare(n.Share())
 }
 
 // hasJob reports whether needs of the job are among them.

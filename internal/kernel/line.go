@@ -124,7 +124,7 @@ func (n Needs) withLine(ordered []string, begun bool) Needs {
 			list[i].Line = RankNew
 		}
 	}
-	return NeedsOf(list).withDemand(n.Demand()).WithShare(n.Share())
+	return n.withList(list)
 }
 
 // withLineBegun returns the needs with the ranks of a job that has begun, in the lines in which they stand.
@@ -138,7 +138,7 @@ func (n Needs) withLineBegun() Needs {
 			list[i].Line = RankBegun
 		}
 	}
-	return NeedsOf(list).withDemand(n.Demand()).WithShare(n.Share())
+	return n.withList(list)
 }
 
 // UseOrdered sets which limits have an order, for steps that become ready after this call.

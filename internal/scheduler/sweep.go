@@ -151,10 +151,11 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		inLine := make([]kernel.LimitKey, len(lanes))
 		for i := range lanes {
-			keys = append(keys[:i], lanes[i].For)
+			inLine[i] = lanes[i].For
 		}
-		few, err := tx.OpenLanes(keys, maxBeside) // steps that do not stand in line
+		few, err := tx.OpenLanes(inLine, maxBeside) // steps that do not stand in line
 		agents = slices.Concat(agents, first, few)
 		return err
 	})

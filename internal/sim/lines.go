@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bytes"
-	"cmp"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -91,33 +90,30 @@ func (w *world) checkTurn(k kernel.LimitKey, s *kernel.Step, begun bool, touched
 			continue
 		}
 		w.hit("F345")
-		first := other.begun && !begun
-		if other.begun == begun {
-			first = bytes.Compare(ref.Job[:], s.Job[:]) < 0
-		}
-		if first && other.since.Before(s.StartedAt) {
+		if other.before(ref.Job, begun, s.Job) && other.since.Before(s.StartedAt) {
 			w.wrong("I28", "%s/%s takes the permit of %s, and step %d of %s stands in line before it", short(s.Job), s.Name, k, ref.Index, short(ref.Job))
 		}
 	}
 }
 
-// firstInLine reports whether no other job stands in line before a step, for any of the keys that it needs.
+// firstInLine reports whether no other job stands in line before a step, for one of the keys that it needs.
 func (w *world) firstInLine(s *kernel.Step, n kernel.Need) bool {
 	if n.Line == kernel.NotInLine || !w.book.limits[n.Name].Ordered {
 		return true
 	}
 	mine := w.inLine[n.LimitKey][s.StepRef]
 	for ref, other := range w.inLine[n.LimitKey] {
-		if rank := cmp.Compare(rankOf(other), rankOf(mine)); ref.Job != s.Job && cmp.Or(rank, bytes.Compare(ref.Job[:], s.Job[:])) < 0 {
+		if other.before(ref.Job, mine.begun, s.Job) {
 			return false
 		}
 	}
 	return true
 }
 
-func rankOf(s waitingInLine) int {
-	if s.begun {
-		return 0
+// before reports whether a step of job a stands before one of job b, of which begun says whether it had begun.
+func (s waitingInLine) before(a perdure.JobID, begun bool, b perdure.JobID) bool {
+	if s.begun != begun {
+		return s.begun && a != b
 	}
-	return 1
+	return bytes.Compare(a[:], b[:]) < 0
 }

@@ -209,11 +209,10 @@ func (tx *tx) readyOfPermitted(agent string, max int, fullTypes, full []string, 
 			priority, ageing := r.Int(), time.Duration(r.Int64())*time.Microsecond
 			s := kernel.Step{StepRef: kernel.StepRef{Job: job}, Type: types[job], Phase: perdure.Ready, Priority: priority, Ageing: ageing, Needs: kernel.Needs(r.Text())}
 			if !s.NeedsAny(full, true) && serves.Demand(s.Needs.Demand()) {
-				of := kernel.ReadyOf(&s)
-				lane := of.Lane
-				places[place{lane, of.Order, job}] = true
+				key := kernel.ReadyOf(&s)
+				places[place{key.Lane, key.Order, job}] = true
 				if share := s.Needs.Share(); share != "" {
-					shareOf[lane] = share
+					shareOf[key.Lane] = share
 				}
 			}
 			return nil
